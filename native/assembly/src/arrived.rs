@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 
+use bytes::buf::UninitSlice;
+
 /// Bytes that have arrived, in up to two runs (before and after the ring's wrap).
 ///
 /// # Invariants
@@ -26,20 +28,22 @@ impl Arrived {
         self.runs[0].1 + self.runs[1].1
     }
 
-    /// Copies the bytes from `at` on.
+    /// Copies the bytes from `at` on. Returns the copy.
     #[inline]
-    pub fn copy_out(&self, at: usize, to: &mut [u8]) {
+    pub fn copy_out<'a>(&self, at: usize, to: &'a mut UninitSlice) -> &'a mut [u8] {
         let (base, bytes) = self.runs[0];
         if at + to.len() <= bytes {
             // SAFETY: as below: the source lies in the first run as a whole.
             unsafe { std::ptr::copy_nonoverlapping(base.add(at), to.as_mut_ptr(), to.len()) };
-            return;
+        } else {
+            self.copy_out_of_both(at, to);
         }
-        self.copy_out_of_both(at, to);
+        // SAFETY: all bytes of the slice have been written, and it is borrowed for as long.
+        unsafe { std::slice::from_raw_parts_mut(to.as_mut_ptr(), to.len()) }
     }
 
     #[inline(never)]
-    fn copy_out_of_both(&self, at: usize, to: &mut [u8]) {
+    fn copy_out_of_both(&self, at: usize, to: &mut UninitSlice) {
         assert!(at + to.len() <= self.len(), "copy beyond what arrived");
         let mut skip = at;
         let mut done = 0;
@@ -88,7 +92,7 @@ impl Arrived {
             return unsafe { base.add(at).cast::<[u8; BYTES]>().read_unaligned() };
         }
         let mut read = [0; BYTES];
-        self.copy_out(at, &mut read);
+        self.copy_out(at, UninitSlice::new(&mut read));
         read
     }
 }

@@ -1,5 +1,7 @@
 //! The part of the next packet that reads have taken in already.
 
+use bytes::buf::UninitSlice;
+
 use crate::framing::HEADER_MAX_BYTES;
 use crate::{AssemblyError, Buffer};
 
@@ -56,7 +58,7 @@ impl<B: Buffer> Partial<B> {
     }
 
     /// The place for the next bytes.
-    pub fn missing(&mut self) -> &mut [u8] {
-        &mut self.buffer.as_mut_slice()[self.filled..self.bytes]
+    pub fn missing(&mut self) -> &mut UninitSlice {
+        &mut self.buffer.memory()[self.filled..self.bytes]
     }
 }

@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 
+use bytes::buf::UninitSlice;
+
 use crate::begun::{Begun, Partial, PartialHeader};
 use crate::framing::announced;
 use crate::{Arrived, Assembly, AssemblyError, Buffer, ReadLimit, Received, copy};
@@ -72,7 +74,7 @@ impl<B: Buffer> Assembly<B> {
             return Ok(self.fill_packet(arrived, 0, out));
         };
         let part = (HEADER - header.filled).min(arrived.len());
-        arrived.copy_out(0, &mut header.bytes[header.filled..][..part]);
+        arrived.copy_out(0, UninitSlice::new(&mut header.bytes[header.filled..][..part]));
         header.filled += part;
         if header.filled < HEADER {
             return Ok(part);
@@ -168,7 +170,7 @@ impl<B: Buffer> Assembly<B> {
         }
         if left < HEADER {
             let mut header = PartialHeader::default();
-            arrived.copy_out(from, &mut header.bytes[..left]);
+            arrived.copy_out(from, UninitSlice::new(&mut header.bytes[..left]));
             header.filled = left;
             self.begun = Begun::Header(header);
             return Ok(());

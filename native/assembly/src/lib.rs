@@ -198,6 +198,6 @@ impl<B: Buffer> Assembly<B> {
 #[inline(always)]
 fn copy<B: Buffer>(arrived: &Arrived, range: Range<usize>) -> Result<B, AssemblyError> {
     let mut buffer = B::allocate(range.len()).ok_or(AssemblyError::NoMemory(range.len()))?;
-    arrived.copy_out(range.start, buffer.as_mut_slice());
+    arrived.copy_out(range.start, buffer.memory());
     Ok(buffer)
 }

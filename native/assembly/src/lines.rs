@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use bytes::buf::UninitSlice;
+
 use crate::begun::Begun;
 use crate::{Arrived, Assembly, AssemblyError, Buffer, ReadLimit, Received, copy};
 
@@ -56,9 +58,9 @@ impl<B: Buffer> Assembly<B> {
         if let Begun::Line(start) = std::mem::replace(&mut self.begun, Begun::Nothing) {
             let bytes = start.len() + end;
             let mut line = B::allocate(bytes).ok_or(AssemblyError::NoMemory(bytes))?;
-            let (before, behind) = line.as_mut_slice().split_at_mut(start.len());
-            before.copy_from_slice(&start);
-            arrived.copy_out(0, behind);
+            let memory = line.memory();
+            memory[..start.len()].copy_from_slice(&start);
+            arrived.copy_out(0, &mut memory[start.len()..]);
             self.largest = self.largest.max(bytes);
             out.push(Received::Whole(line));
         }
@@ -116,7 +118,7 @@ impl<B: Buffer> Assembly<B> {
         let bytes = line.len() + left;
         line.try_reserve(left).map_err(|_| AssemblyError::NoMemory(bytes))?;
         line.resize(bytes, 0);
-        arrived.copy_out(from, &mut line[bytes - left..]);
+        arrived.copy_out(from, UninitSlice::new(&mut line[bytes - left..]));
         self.begun = Begun::Line(line);
         Ok(arrived.len())
     }

@@ -1,6 +1,7 @@
 //! Raw reads: all bytes that have arrived, or exactly the number that a read asks for.
 
 use crate::begun::{Begun, Partial};
+use crate::record::arrived;
 use crate::{Arrived, Assembly, AssemblyError, Buffer, Framing, ReadLimit, Received, copy};
 
 impl<B: Buffer> Assembly<B> {
@@ -50,7 +51,7 @@ impl<B: Buffer> Assembly<B> {
         }
         let now = kept.kept().min(wanted);
         let mut next = Partial::<B>::new(wanted)?;
-        next.missing()[..now].copy_from_slice(&kept.buffer.as_mut_slice()[kept.taken..][..now]);
+        arrived(&mut kept.buffer, kept.taken).copy_out(0, &mut next.missing()[..now]);
         next.filled = now;
         kept.taken += now;
         if kept.kept() == 0 {

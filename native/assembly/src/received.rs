@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use bytes::buf::UninitSlice;
+
 use crate::LandingBuffer;
 
 /// Memory that packets are copied into.
@@ -10,8 +12,8 @@ pub trait Buffer: Sized {
     fn allocate(bytes: usize) -> Option<Self>;
     /// Its size in bytes.
     fn bytes(&self) -> usize;
-    /// All bytes of the buffer.
-    fn as_mut_slice(&mut self) -> &mut [u8];
+    /// All bytes of the buffer. They may be uninitialized: the slice is for writing alone.
+    fn memory(&mut self) -> &mut UninitSlice;
 }
 
 impl Buffer for Vec<u8> {
@@ -26,8 +28,8 @@ impl Buffer for Vec<u8> {
         self.len()
     }
 
-    fn as_mut_slice(&mut self) -> &mut [u8] {
-        self
+    fn memory(&mut self) -> &mut UninitSlice {
+        UninitSlice::new(self)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Records: encrypted bytes are decrypted into the memory of packets.
 
+use bytes::buf::UninitSlice;
+
 use crate::begun::{Begun, Partial};
 use crate::{Arrived, Assembly, AssemblyError, Buffer, Framing, ReadLimit, Received};
 
@@ -14,7 +16,7 @@ impl<B: Buffer> Assembly<B> {
         bytes: usize,
         limit: ReadLimit,
         out: &mut Vec<Received<B>>,
-        open: impl FnOnce(&mut [u8]) -> Result<(), E>,
+        open: impl FnOnce(&mut UninitSlice) -> Result<(), E>,
     ) -> Result<Rest<B>, E> {
         if let Some(missing) = self.missing_of(bytes, limit)? {
             open(&mut missing[..bytes])?;
@@ -22,7 +24,7 @@ impl<B: Buffer> Assembly<B> {
             return Ok(None);
         }
         let mut buffer = B::allocate(bytes).ok_or(AssemblyError::NoMemory(bytes))?;
-        open(buffer.as_mut_slice())?;
+        open(buffer.memory())?;
         Ok(match self.framing {
             Framing::Raw if limit.exact == 0 && bytes <= limit.bytes => {
                 self.largest = self.largest.max(bytes);
@@ -49,7 +51,7 @@ impl<B: Buffer> Assembly<B> {
     }
 
     /// Memory for the next bytes of the packet that has begun, if it takes this many bytes.
-    fn missing_of(&mut self, bytes: usize, limit: ReadLimit) -> Result<Option<&mut [u8]>, AssemblyError> {
+    fn missing_of(&mut self, bytes: usize, limit: ReadLimit) -> Result<Option<&mut UninitSlice>, AssemblyError> {
         if self.framing == Framing::Raw && self.is_at_boundary() && limit.exact >= bytes {
             self.begun = Begun::Packet(Partial::new(limit.exact)?);
         }
@@ -106,10 +108,10 @@ impl<B: Buffer> Assembly<B> {
     }
 }
 
-/// The bytes of a buffer from `at` on.
-fn arrived<B: Buffer>(buffer: &mut B, at: usize) -> Arrived {
-    let bytes = &buffer.as_mut_slice()[at..];
-    // SAFETY: the bytes are the buffer's, which its owner, one of the functions above, neither drops nor writes while
-    // it uses the value.
-    unsafe { Arrived::new([(bytes.as_ptr(), bytes.len()), (std::ptr::null(), 0)]) }
+/// The bytes of a buffer from `at` on, which have been written.
+pub(crate) fn arrived<B: Buffer>(buffer: &mut B, at: usize) -> Arrived {
+    let bytes = &mut buffer.memory()[at..];
+    // SAFETY: the bytes are the buffer's, which its owner, one of this crate's functions, neither drops nor writes
+    // while it uses the value.
+    unsafe { Arrived::new([(bytes.as_mut_ptr(), bytes.len()), (std::ptr::null(), 0)]) }
 }

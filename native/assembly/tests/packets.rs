@@ -11,6 +11,7 @@ mod heap_memory;
 #[path = "support/push.rs"]
 mod push;
 
+use bytes::buf::UninitSlice;
 use content::content;
 use framed::framed;
 use inet_rdma_assembly::{Arrived, Assembly, AssemblyError, Framing, ReadLimit, Received};
@@ -113,8 +114,8 @@ impl inet_rdma_assembly::Buffer for Small {
         Some(Small(vec![0; bytes]))
     }
 
-    fn as_mut_slice(&mut self) -> &mut [u8] {
-        &mut self.0
+    fn memory(&mut self) -> &mut UninitSlice {
+        UninitSlice::new(&mut self.0)
     }
 }
 

@@ -9,6 +9,7 @@ mod push;
 
 use std::cell::Cell;
 
+use bytes::buf::UninitSlice;
 use content::content;
 use inet_rdma_assembly::{Arrived, Assembly, Framing, ReadLimit, Received};
 use push::push;
@@ -65,8 +66,8 @@ impl inet_rdma_assembly::Buffer for Counted {
         Some(Counted(vec![0; bytes]))
     }
 
-    fn as_mut_slice(&mut self) -> &mut [u8] {
-        &mut self.0
+    fn memory(&mut self) -> &mut UninitSlice {
+        UninitSlice::new(&mut self.0)
     }
 }
 

@@ -2,16 +2,17 @@
 
 use std::os::fd::OwnedFd;
 
+use bytes::buf::UninitSlice;
 use inet_rdma_records::PLAIN_BYTES_MAX;
-use inet_rdma_session::{Session, Sink};
+use inet_rdma_session::{Memory, Session, Sink, Turn};
 use smallvec::SmallVec;
 
-use crate::compress::{
-    BLOCK_BYTES_MAX, BLOCK_HEADER_BYTES, Compression, Compressor, Decompressor, PLAIN_BLOCK_BYTES_MAX,
-};
+use crate::codec::Codec;
+use crate::compress::{BLOCK_BYTES_MAX, BLOCK_HEADER_BYTES, Compression, Compressor, PLAIN_BLOCK_BYTES_MAX};
+use crate::decompress::Decompressor;
 use crate::outcome::{Lost, ReceiveError, Transmitted};
 use crate::seal::Seal;
-use crate::socket::{SLICES, send_all, send_all_of};
+use crate::socket::{SLICES, send_all, send_slices};
 
 /// A slice of at least this size ends the bytes that are coded at a time: the cipher reads the last slice where it is,
 /// and copies the slices before it.
@@ -23,8 +24,7 @@ const _: () = assert!(BLOCK_BYTES_MAX + BLOCK_BYTES_MAX / 128 + 64 + BLOCK_HEADE
 #[derive(Debug, Default)]
 pub(crate) struct Coded {
     pub seal: Option<Seal>,
-    pub compressor: Option<Compressor>,
-    pub decompressor: Option<Decompressor>,
+    pub codec: Codec,
     /// Coded bytes that the socket has not taken. They are not coded a second time.
     held: Vec<u8>,
     /// Bytes that are left of a plain block whose header has been sent in clear. They are the session's next bytes, and
@@ -39,21 +39,21 @@ impl Coded {
 
     /// The counts of compression of sent and of received bytes. None: neither side compresses.
     pub fn compression(&self) -> Option<[Compression; 2]> {
-        let sent = self.compressor.as_ref().map(|compressor| compressor.done);
-        let received = self.decompressor.as_ref().map(|decompressor| decompressor.done);
+        let sent = self.codec.compressor.as_ref().map(|compressor| compressor.done);
+        let received = self.codec.decompressor.as_ref().map(|decompressor| decompressor.done);
         (sent.is_some() || received.is_some()).then(|| [sent.unwrap_or_default(), received.unwrap_or_default()])
     }
 
-    pub fn transmit<H: AsRef<[u8]>, L: AsMut<[u8]>>(
+    pub fn transmit<H: AsRef<[u8]>, L: Memory>(
         &mut self,
         socket: &OwnedFd,
         session: &mut Session<H, L>,
     ) -> Result<Transmitted, Lost> {
         if !self.held.is_empty() {
-            let sent = send_all(socket, &self.held)?;
+            let (sent, stopped) = send_all(socket, &self.held)?;
             self.held.drain(..sent);
-            if !self.held.is_empty() {
-                return Ok(Transmitted::Blocked);
+            if stopped != Transmitted::All {
+                return Ok(stopped);
             }
             self.held = Vec::new();
         }
@@ -61,13 +61,12 @@ impl Coded {
             seal.heed_age();
         }
         while session.poll_transmit() {
-            if self.sends_plain() {
-                self.send_plain(socket, session)?;
-            } else {
-                self.code(socket, session)?;
-            }
-            if !self.held.is_empty() || self.plain_left > 0 {
-                return Ok(Transmitted::Blocked);
+            let stopped = match self.sends_plain() {
+                true => self.send_plain(socket, session)?,
+                false => self.code(socket, session)?,
+            };
+            if stopped != Transmitted::All {
+                return Ok(stopped);
             }
         }
         Ok(Transmitted::All)
@@ -75,17 +74,17 @@ impl Coded {
 
     /// True if the session's next bytes go unchanged, behind the header of a plain block.
     fn sends_plain(&self) -> bool {
-        let skips = self.compressor.as_ref().is_some_and(Compressor::skips);
+        let skips = self.codec.compressor.as_ref().is_some_and(Compressor::skips);
         self.plain_left > 0 || (self.seal.is_none() && skips)
     }
 
     /// Sends the rest of a plain block, or a new block, without a copy: bytes that the socket does not take stay in the
     /// session.
-    fn send_plain<H: AsRef<[u8]>, L: AsMut<[u8]>>(
+    fn send_plain<H: AsRef<[u8]>, L: Memory>(
         &mut self,
         socket: &OwnedFd,
         session: &mut Session<H, L>,
-    ) -> Result<(), Lost> {
+    ) -> Result<Transmitted, Lost> {
         let bytes_max = match self.plain_left {
             0 => PLAIN_BLOCK_BYTES_MAX,
             left => left,
@@ -100,28 +99,28 @@ impl Coded {
             bytes < bytes_max && slices.len() < SLICES - 1
         });
         let mut head: &[u8] = &[];
-        if let (0, Some(compressor)) = (self.plain_left, &mut self.compressor) {
+        if let (0, Some(compressor)) = (self.plain_left, &mut self.codec.compressor) {
             header = compressor.skip(bytes);
             head = &header;
             slices.insert(0, head);
             self.plain_left = bytes;
         }
-        let sent = send_all_of(socket, &slices)?;
+        let (sent, stopped) = send_slices(socket, &slices, head.len() + bytes)?;
         drop(slices);
         self.held.extend_from_slice(head.get(sent..).unwrap_or_default());
         let taken = sent.saturating_sub(head.len());
         self.plain_left -= taken;
         session.handle_transmitted(taken);
-        Ok(())
+        Ok(stopped)
     }
 
     /// Codes and sends the bytes that the session transmits next.
-    fn code<H: AsRef<[u8]>, L: AsMut<[u8]>>(
+    fn code<H: AsRef<[u8]>, L: Memory>(
         &mut self,
         socket: &OwnedFd,
         session: &mut Session<H, L>,
-    ) -> Result<(), Lost> {
-        let bytes_max = match self.compressor {
+    ) -> Result<Transmitted, Lost> {
+        let bytes_max = match self.codec.compressor {
             Some(_) => BLOCK_BYTES_MAX,
             None => PLAIN_BYTES_MAX,
         };
@@ -134,32 +133,35 @@ impl Coded {
             bytes += part.len();
             bytes < bytes_max && part.len() < LARGE_BYTES && slices.len() < SLICES - 1
         });
+        let compressor = self.codec.compressor.as_mut();
+        let is_compressed =
+            compressor.is_some_and(|compressor| !compressor.skips() && compressor.compress(&slices, bytes));
         let (seal, held) = (&mut self.seal, &mut self.held);
-        match &mut self.compressor {
+        let stopped = match &mut self.codec.compressor {
             None => send_coded(socket, seal, &slices, bytes, held)?,
-            Some(compressor) if compressor.skips() => {
-                header = compressor.skip(bytes);
-                slices.insert(0, &header);
-                send_coded(socket, seal, &slices, BLOCK_HEADER_BYTES + bytes, held)?;
+            Some(compressor) if is_compressed => {
+                let block = compressor.block();
+                send_coded(socket, seal, &[block], block.len(), held)?
             }
             Some(compressor) => {
-                let block = compressor.compress(&slices, bytes);
-                send_coded(socket, seal, &[block], block.len(), held)?;
+                header = compressor.skip(bytes);
+                slices.insert(0, &header);
+                send_coded(socket, seal, &slices, BLOCK_HEADER_BYTES + bytes, held)?
             }
-        }
+        };
         drop(slices);
         session.handle_transmitted(bytes);
-        Ok(())
+        Ok(stopped)
     }
 
     /// The memory for the next bytes: the rest of a record that has arrived in part; in clear the memory of a large
     /// packet, as far as the plain block goes. None: the caller's buffer.
-    pub fn direct<'a, H: AsRef<[u8]>, L: AsMut<[u8]>>(
+    pub fn direct<'a, H: AsRef<[u8]>, L: Memory>(
         &'a mut self,
         session: &'a mut Session<H, L>,
-    ) -> Option<&'a mut [u8]> {
-        match (&mut self.seal, &self.decompressor) {
-            (Some(seal), _) => seal.rest(),
+    ) -> Option<&'a mut UninitSlice> {
+        match (&mut self.seal, &self.codec.decompressor) {
+            (Some(seal), _) => seal.rest().map(UninitSlice::new),
             (None, Some(decompressor)) => match decompressor.plain_bytes_left() {
                 0 => None,
                 left => session.direct().map(|memory| {
@@ -171,35 +173,45 @@ impl Coded {
         }
     }
 
-    /// The first `direct` bytes of [`Self::direct`] have come, and these behind them.
+    /// True if bytes that are decoded wait for the next turn.
+    pub fn holds_input(&self) -> bool {
+        self.seal.as_ref().is_some_and(Seal::holds_input)
+            || self.codec.decompressor.as_ref().is_some_and(Decompressor::holds_input)
+    }
+
+    /// The first `direct` bytes of [`Self::direct`] have come, and these behind them. Returns how many of those the
+    /// turn has taken.
     pub fn handle_input<H, L, S>(
         &mut self,
         direct: usize,
         bytes: &mut [u8],
         session: &mut Session<H, L>,
+        turn: &mut Turn,
         sink: &mut S,
-    ) -> Result<(), ReceiveError>
+    ) -> Result<usize, ReceiveError>
     where
         H: AsRef<[u8]>,
-        L: AsMut<[u8]>,
+        L: Memory,
         S: Sink<Large = L>,
     {
         if self.seal.is_none() && direct > 0 {
-            if let Some(decompressor) = &mut self.decompressor {
+            if let Some(decompressor) = &mut self.codec.decompressor {
                 decompressor.handle_plain(direct);
             }
-            session.handle_direct(direct, sink);
+            session.handle_direct(direct, turn, sink)?;
         }
-        let decompressor = &mut self.decompressor;
+        let decompressor = &mut self.codec.decompressor;
         let mut take = |plain: &[u8]| match decompressor {
-            None => Ok(session.handle_input(plain, sink)?),
-            Some(decompressor) => {
-                decompressor.handle_input(plain, |plain| Ok::<_, ReceiveError>(session.handle_input(plain, sink)?))
-            }
+            None => Ok(session.handle_input(plain, turn, sink)?),
+            Some(decompressor) => decompressor.handle_input(plain, |plain| {
+                Ok::<_, ReceiveError>(session.handle_input(plain, turn, sink)?)
+            }),
         };
         match &mut self.seal {
             None => take(bytes),
             Some(seal) => {
+                // Output of an earlier block may wait, whether a record does or not.
+                take(&[])?;
                 if direct > 0 {
                     seal.handle_rest(direct, &mut take)?;
                 }
@@ -216,21 +228,21 @@ fn send_coded(
     slices: &[&[u8]],
     bytes: usize,
     held: &mut Vec<u8>,
-) -> Result<(), Lost> {
+) -> Result<Transmitted, Lost> {
     match seal {
         Some(seal) => seal.seal(slices, bytes, |record| {
-            let sent = send_all(socket, record)?;
+            let (sent, stopped) = send_all(socket, record)?;
             held.extend_from_slice(&record[sent..]);
-            Ok(())
+            Ok(stopped)
         }),
         None => {
-            let mut sent = send_all_of(socket, slices)?;
+            let (mut sent, stopped) = send_slices(socket, slices, bytes)?;
             for slice in slices {
                 let taken = sent.min(slice.len());
                 sent -= taken;
                 held.extend_from_slice(&slice[taken..]);
             }
-            Ok(())
+            Ok(stopped)
         }
     }
 }

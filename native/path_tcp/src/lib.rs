@@ -4,31 +4,35 @@
 //! packets; the rest of a large packet goes straight into its memory. Each call does a bounded amount of work.
 //!
 //! With a [`Protection`] the socket carries the session's bytes in records (`inet_rdma_records`): one `send` for each.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+mod codec;
 mod coded;
 mod compress;
+mod decompress;
+pub mod descriptors;
 mod outcome;
 mod seal;
+#[allow(unsafe_code, reason = "the kernel writes to memory that may be uninitialized")]
 mod socket;
 
+pub use codec::{Codec, can_decompress};
 pub use compress::{BlockViolation, Compression};
-pub use outcome::{Lost, ReceiveError, Transmitted};
+pub use outcome::{Lost, ReceiveError, Received, Transmitted};
 pub use seal::{Protection, SealState};
 
 use std::cell::RefCell;
 use std::io::IoSlice;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use inet_rdma_session::{Session, Sink};
-use rustix::io::Errno;
+use inet_rdma_session::{Memory, Session, Sink, Turn};
 use rustix::net::{Shutdown, SocketAddrAny};
 use smallvec::SmallVec;
 
 use crate::coded::Coded;
-use crate::compress::{Compressor, Decompressor};
 use crate::seal::Seal;
 use crate::socket::{SLICES, recv, recv_both, send};
 
@@ -38,23 +42,42 @@ const RECEIVE_BYTES: usize = 128 * 1024;
 /// Bytes read behind the rest of a large packet: the beginning of the next one, which is copied.
 const BEHIND_BYTES: usize = 16 * 1024;
 
-/// The number of bytes after which a call of [`TcpPath::receive`] ends, so that other ports have their turn.
-const TURN_BYTES: usize = 256 * 1024;
-/// The number of packets after which it ends.
-const TURN_PACKETS: u64 = 1024;
+/// The bytes of the session that a call of [`TcpPath::receive`] takes at most, so that other ports have their turn. It
+/// reads no more bytes than these and those of one `recv`.
+pub const TURN_BYTES: usize = 256 * 1024;
+/// The packets that it gives at most.
+pub const TURN_PACKETS: usize = 1024;
 
 thread_local! {
     /// The thread's buffer, allocated with its first read.
     static ARRIVED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
+/// Bytes that were read and that a turn has left: `range` of the thread's buffer, which the path keeps meanwhile.
+#[derive(Debug, Default)]
+struct Unread {
+    memory: Vec<u8>,
+    range: Range<usize>,
+}
+
+impl Unread {
+    /// Gives the memory to the thread's next read.
+    fn free(&mut self) {
+        ARRIVED.set(std::mem::take(self).memory);
+    }
+}
+
 /// False for a socket that is not connected any more.
 fn joins_one_host(socket: &OwnedFd) -> bool {
-    let own = rustix::net::getsockname(socket).ok();
-    let peer = rustix::net::getpeername(socket).ok().flatten();
+    ends(socket).is_some_and(|(own, peer)| own.ip() == peer.ip())
+}
+
+/// The addresses of this end and of the peer's. None: the kernel does not say, or they are none of IP.
+fn ends(socket: &OwnedFd) -> Option<(SocketAddr, SocketAddr)> {
     let address = |any: SocketAddrAny| SocketAddr::try_from(any).ok();
-    let (own, peer) = (own.and_then(address), peer.and_then(address));
-    own.zip(peer).is_some_and(|(own, peer)| own.ip() == peer.ip())
+    let own = address(rustix::net::getsockname(socket).ok()?)?;
+    let peer = address(rustix::net::getpeername(socket).ok()??)?;
+    Some((own, peer))
 }
 
 /// A TCP connection that carries a session, or stands by.
@@ -63,18 +86,18 @@ pub struct TcpPath {
     socket: Arc<OwnedFd>,
     is_local: bool,
     coded: Option<Box<Coded>>,
+    unread: Unread,
 }
 
 impl TcpPath {
-    /// A path over the connection of this descriptor, by a descriptor of its own: the caller may close its own. The
-    /// socket must not block, as sockets of the VM do not.
-    pub fn adopt(socket: BorrowedFd<'_>) -> std::io::Result<TcpPath> {
-        let socket = rustix::io::fcntl_dupfd_cloexec(socket, 0)?;
-        Ok(TcpPath {
+    /// A path over the connection of this descriptor. The socket must not block, as sockets of the VM do not.
+    pub fn adopt(socket: OwnedFd) -> TcpPath {
+        TcpPath {
             is_local: joins_one_host(&socket),
             socket: Arc::new(socket),
             coded: None,
-        })
+            unread: Unread::default(),
+        }
     }
 
     /// Seals the path from its first byte on.
@@ -82,16 +105,18 @@ impl TcpPath {
         self.coded.get_or_insert_default().seal = Some(Seal::new(protection));
     }
 
-    /// Compresses, from the first byte on, the bytes that this side sends, those that the peer sends, or both. False:
-    /// there is no memory for it.
-    pub fn compress(&mut self, sends: bool, receives: bool) -> bool {
-        if !sends && !receives {
-            return true;
+    /// Compresses from the first byte on. The contexts may come from an earlier connection.
+    pub fn compress(&mut self, mut codec: Codec) {
+        if !codec.is_idle() {
+            codec.reset();
+            self.coded.get_or_insert_default().codec = codec;
         }
-        let coded = self.coded.get_or_insert_default();
-        coded.compressor = sends.then(Compressor::new).flatten();
-        coded.decompressor = receives.then(Decompressor::new).flatten();
-        coded.compressor.is_some() == sends && coded.decompressor.is_some() == receives
+    }
+
+    /// Takes the contexts of compression for the next connection. This one is at its end.
+    pub fn take_codec(&mut self) -> Codec {
+        let coded = self.coded.as_mut();
+        coded.map_or_else(Codec::default, |coded| std::mem::take(&mut coded.codec))
     }
 
     /// The state of the seals; None: the path is not sealed.
@@ -114,16 +139,18 @@ impl TcpPath {
         self.is_local
     }
 
+    /// The addresses of this end and of the peer's. None: the kernel does not say, or they are none of IP.
+    pub fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
+        ends(&self.socket)
+    }
+
     /// The socket, for a party that waits for events of it, and may keep it a little longer than the path.
     pub fn socket(&self) -> &Arc<OwnedFd> {
         &self.socket
     }
 
     /// Writes the bytes that the session has for TCP.
-    pub fn transmit<H: AsRef<[u8]>, L: AsMut<[u8]>>(
-        &mut self,
-        session: &mut Session<H, L>,
-    ) -> Result<Transmitted, Lost> {
+    pub fn transmit<H: AsRef<[u8]>, L: Memory>(&mut self, session: &mut Session<H, L>) -> Result<Transmitted, Lost> {
         if let Some(coded) = &mut self.coded {
             return coded.transmit(&self.socket, session);
         }
@@ -133,70 +160,163 @@ impl TcpPath {
                 slices.push(IoSlice::new(slice));
                 slices.len() < SLICES
             });
-            match send(&self.socket, &slices) {
-                Ok(sent) => {
-                    drop(slices);
-                    session.handle_transmitted(sent);
-                }
-                Err(Errno::AGAIN) => return Ok(Transmitted::Blocked),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(Lost::Error(error)),
+            let (sent, stopped) = send(&self.socket, &slices)?;
+            drop(slices);
+            session.handle_transmitted(sent);
+            if stopped != Transmitted::All {
+                return Ok(stopped);
             }
         }
         Ok(Transmitted::All)
     }
 
-    /// Gives the session the bytes that have arrived, up to about `TURN_BYTES` or `TURN_PACKETS`.
-    pub fn receive<H, L, S>(&mut self, session: &mut Session<H, L>, sink: &mut S) -> Result<(), ReceiveError>
+    /// True if bytes that were read wait for the next turn. The socket may not be readable for them.
+    pub fn holds_input(&self) -> bool {
+        !self.unread.range.is_empty() || self.coded.as_ref().is_some_and(|coded| coded.holds_input())
+    }
+
+    /// Gives the session the bytes that have arrived, up to [`TURN_BYTES`] and [`TURN_PACKETS`] of what they decode to.
+    pub fn receive<H, L, S>(&mut self, session: &mut Session<H, L>, sink: &mut S) -> Result<Received, ReceiveError>
     where
         H: AsRef<[u8]>,
-        L: AsMut<[u8]>,
+        L: Memory,
         S: Sink<Large = L>,
     {
-        let socket = &self.socket;
-        let coded = &mut self.coded;
-        ARRIVED.with_borrow_mut(|arrived| {
-            arrived.resize(RECEIVE_BYTES, 0);
-            let packets_before = session.counts().packets_received;
-            let mut taken = 0;
-            while taken < TURN_BYTES && session.counts().packets_received - packets_before < TURN_PACKETS {
-                let memory = match coded {
-                    Some(coded) => coded.direct(session),
-                    None => session.direct(),
-                };
-                let (received, direct_bytes, wanted) = match memory {
-                    Some(memory) => {
-                        let behind = &mut arrived[..BEHIND_BYTES];
-                        let (direct_bytes, wanted) = (memory.len(), memory.len() + behind.len());
-                        (recv_both(socket, memory, behind)?, direct_bytes, wanted)
-                    }
-                    None => (recv(socket, arrived)?, 0, RECEIVE_BYTES),
-                };
-                let Some(bytes) = received else { break };
-                let direct = bytes.min(direct_bytes);
-                let arrived = &mut arrived[..bytes - direct];
-                match coded {
-                    Some(coded) => coded.handle_input(direct, arrived, session, sink)?,
-                    None => {
-                        if direct > 0 {
-                            session.handle_direct(direct, sink);
-                        }
-                        session.handle_input(arrived, sink)?;
-                    }
-                }
-                if bytes < wanted {
-                    // The socket is probably empty: the next arrival makes it readable.
-                    break;
-                }
-                taken += bytes;
+        let mut turn = Turn {
+            bytes: TURN_BYTES,
+            packets: TURN_PACKETS,
+        };
+        if self.holds_input() {
+            self.take_unread(session, &mut turn, sink)?;
+        }
+        let mut read = 0;
+        while read < TURN_BYTES && !turn.is_over() && !self.holds_input() {
+            let Some((bytes, wanted)) = self.read(session, &mut turn, sink)? else {
+                return Ok(Received::All);
+            };
+            if bytes < wanted && !self.holds_input() {
+                // The socket is probably empty: the next arrival makes it readable.
+                return Ok(Received::All);
             }
-            Ok(())
-        })
+            read += bytes;
+        }
+        Ok(Received::More)
+    }
+
+    /// Takes the bytes of an earlier turn.
+    fn take_unread<H, L, S>(
+        &mut self,
+        session: &mut Session<H, L>,
+        turn: &mut Turn,
+        sink: &mut S,
+    ) -> Result<(), ReceiveError>
+    where
+        H: AsRef<[u8]>,
+        L: Memory,
+        S: Sink<Large = L>,
+    {
+        let Unread { memory, range } = &mut self.unread;
+        let unread = &mut memory[range.clone()];
+        range.start += take_in(&mut self.coded, 0, unread, session, turn, sink)?;
+        if self.unread.range.is_empty() && !self.unread.memory.is_empty() {
+            self.unread.free();
+        }
+        Ok(())
+    }
+
+    /// Reads once, and takes what the turn allows. Returns the bytes read, and those that would have been: fewer were
+    /// there. None: none were there.
+    fn read<H, L, S>(
+        &mut self,
+        session: &mut Session<H, L>,
+        turn: &mut Turn,
+        sink: &mut S,
+    ) -> Result<Option<(usize, usize)>, ReceiveError>
+    where
+        H: AsRef<[u8]>,
+        L: Memory,
+        S: Sink<Large = L>,
+    {
+        let mut unread = Unread {
+            memory: ARRIVED.take(),
+            range: 0..0,
+        };
+        unread.memory.resize(RECEIVE_BYTES, 0);
+        // Only a whole record can be opened: it is read to its end, and what it gives beyond the turn waits.
+        let is_sealed = self.coded.as_ref().is_some_and(|coded| coded.seal.is_some());
+        let memory = match &mut self.coded {
+            Some(coded) => coded.direct(session),
+            None => session.direct(),
+        };
+        let received = match memory {
+            Some(memory) => {
+                // Else what lies behind the turn stays in the socket.
+                let (direct_bytes, behind_bytes) = match is_sealed || memory.len() < turn.bytes {
+                    true => (memory.len(), BEHIND_BYTES),
+                    false => (turn.bytes, 0),
+                };
+                let behind = &mut unread.memory[..behind_bytes];
+                let received = recv_both(&self.socket, &mut memory[..direct_bytes], behind);
+                received.map(|bytes| bytes.map(|bytes| (bytes, direct_bytes, direct_bytes + behind_bytes)))
+            }
+            None => recv(&self.socket, &mut unread.memory).map(|bytes| bytes.map(|bytes| (bytes, 0, RECEIVE_BYTES))),
+        };
+        let (bytes, direct_bytes, wanted) = match received {
+            Ok(Some(received)) => received,
+            Ok(None) => {
+                unread.free();
+                return Ok(None);
+            }
+            Err(lost) => {
+                unread.free();
+                return Err(lost.into());
+            }
+        };
+        let direct = bytes.min(direct_bytes);
+        unread.range = 0..bytes - direct;
+        let arrived = &mut unread.memory[unread.range.clone()];
+        unread.range.start = take_in(&mut self.coded, direct, arrived, session, turn, sink)?;
+        match unread.range.is_empty() {
+            true => unread.free(),
+            false => self.unread = unread,
+        }
+        Ok(Some((bytes, wanted)))
+    }
+
+    /// Resets the connection: the peer sees a failure, and not an end in order.
+    pub fn reset(&self) {
+        let _ended_already = rustix::net::connect_unspec(&self.socket);
     }
 
     /// Shuts the connection down in both directions. Both sides see the end at once, even while another process has a
     /// descriptor of the socket.
     pub fn shutdown(&self) {
         let _ended_already = rustix::net::shutdown(self.socket.as_fd(), Shutdown::Both);
+    }
+}
+
+/// The first `direct` bytes of the memory of [`TcpPath::read`] have come, and these behind them. Returns how many of
+/// those the turn has taken.
+fn take_in<H, L, S>(
+    coded: &mut Option<Box<Coded>>,
+    direct: usize,
+    bytes: &mut [u8],
+    session: &mut Session<H, L>,
+    turn: &mut Turn,
+    sink: &mut S,
+) -> Result<usize, ReceiveError>
+where
+    H: AsRef<[u8]>,
+    L: Memory,
+    S: Sink<Large = L>,
+{
+    match coded {
+        Some(coded) => coded.handle_input(direct, bytes, session, turn, sink),
+        None => {
+            if direct > 0 {
+                session.handle_direct(direct, turn, sink)?;
+            }
+            Ok(session.handle_input(bytes, turn, sink)?)
+        }
     }
 }

@@ -48,4 +48,16 @@ pub enum Transmitted {
     All,
     /// The socket takes no more: wait until it is writable.
     Blocked,
+    /// The kernel lacks memory for more. The socket may stay writable meanwhile: try again after a moment.
+    NoMemory,
+}
+
+/// The end of a turn of receiving.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Received {
+    /// All bytes that had arrived are taken.
+    All,
+    /// The turn is over, and more may be here: see [`TcpPath::holds_input`](crate::TcpPath::holds_input).
+    More,
 }

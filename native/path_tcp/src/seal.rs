@@ -1,6 +1,7 @@
 //! The records of a path, for links that began inside TLS.
 
 use std::cell::RefCell;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use inet_rdma_records::{
@@ -54,21 +55,45 @@ pub(crate) struct Seal {
     partial: Partial,
 }
 
-/// A record that has arrived in part: the first `len` bytes of `memory`, which has room for the largest one.
+/// A record that has arrived in part: the first `len` bytes of `memory`, which has room for the largest one. Or the
+/// bytes of an opened record that wait for the next turn: those in `opened`; no other record has begun then.
 #[derive(Debug, Default)]
 struct Partial {
     memory: Vec<u8>,
     len: usize,
+    opened: Range<usize>,
 }
 
 impl Partial {
     fn add(&mut self, bytes: &[u8]) {
+        self.get_memory();
+        self.memory[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
+
+    fn get_memory(&mut self) {
         if self.memory.is_empty() {
             self.memory = SPARE.take();
             self.memory.resize(RECORD_BYTES_MAX, 0);
         }
-        self.memory[self.len..self.len + bytes.len()].copy_from_slice(bytes);
-        self.len += bytes.len();
+    }
+
+    /// Keeps bytes of an opened record.
+    fn keep(&mut self, opened: &[u8]) {
+        self.get_memory();
+        self.memory[..opened.len()].copy_from_slice(opened);
+        self.opened = 0..opened.len();
+    }
+
+    /// Gives the bytes of an opened record to `take`. True: none are left.
+    fn give(&mut self, take: &mut impl FnMut(&[u8]) -> Result<usize, ReceiveError>) -> Result<bool, ReceiveError> {
+        if !self.opened.is_empty() {
+            self.opened.start += take(&self.memory[self.opened.clone()])?;
+            if self.opened.is_empty() {
+                self.clear();
+            }
+        }
+        Ok(self.opened.is_empty())
     }
 
     /// None: the header is not complete.
@@ -137,49 +162,75 @@ impl Seal {
         self.partial.memory.get_mut(self.partial.len..header.record_bytes())
     }
 
-    /// The first `bytes` bytes of [`Self::rest`] have come. Opened bytes go to `take`.
+    /// True if bytes of an opened record wait for the next turn.
+    pub fn holds_input(&self) -> bool {
+        !self.partial.opened.is_empty()
+    }
+
+    /// The first `bytes` bytes of [`Self::rest`] have come. Opened bytes go to `take`, as in [`Self::handle_input`].
     pub fn handle_rest(
         &mut self,
         bytes: usize,
-        take: &mut impl FnMut(&[u8]) -> Result<(), ReceiveError>,
+        take: &mut impl FnMut(&[u8]) -> Result<usize, ReceiveError>,
     ) -> Result<(), ReceiveError> {
         self.partial.len += bytes;
-        self.open_partial(take)
+        self.open_partial(take)?;
+        Ok(())
     }
 
-    /// Opens the records in these bytes, and keeps the beginning of a record that is not complete.
+    /// Opens the records in these bytes, and keeps the beginning of a record that is not complete. Opened bytes go to
+    /// `take`, which returns how many it has taken; fewer than all: the turn is over, and the others are kept. Returns
+    /// how many of these bytes were used.
     pub fn handle_input(
         &mut self,
-        mut bytes: &mut [u8],
-        take: &mut impl FnMut(&[u8]) -> Result<(), ReceiveError>,
-    ) -> Result<(), ReceiveError> {
-        while self.partial.len > 0 && !bytes.is_empty() {
+        bytes: &mut [u8],
+        take: &mut impl FnMut(&[u8]) -> Result<usize, ReceiveError>,
+    ) -> Result<usize, ReceiveError> {
+        let mut used = 0;
+        if !self.partial.give(take)? {
+            return Ok(used);
+        }
+        while self.partial.len > 0 && used < bytes.len() {
             let wanted = self.partial.header()?.map_or(HEADER_BYTES, Header::record_bytes) - self.partial.len;
-            let (taken, rest) = bytes.split_at_mut(wanted.min(bytes.len()));
-            self.partial.add(taken);
-            self.open_partial(take)?;
-            bytes = rest;
+            let part = &bytes[used..][..wanted.min(bytes.len() - used)];
+            used += part.len();
+            self.partial.add(part);
+            if !self.open_partial(take)? {
+                return Ok(used);
+            }
         }
-        while let Some(header) = header(bytes)?.filter(|header| header.record_bytes() <= bytes.len()) {
-            let (record, rest) = bytes.split_at_mut(header.record_bytes());
-            take(open(&mut self.opener, header, record)?)?;
-            bytes = rest;
+        loop {
+            let left = &mut bytes[used..];
+            let Some(header) = header(left)?.filter(|header| header.record_bytes() <= left.len()) else {
+                break;
+            };
+            used += header.record_bytes();
+            let opened = open(&mut self.opener, header, &mut left[..header.record_bytes()])?;
+            let taken = take(opened)?;
+            if taken < opened.len() {
+                self.partial.keep(&opened[taken..]);
+                return Ok(used);
+            }
         }
-        if !bytes.is_empty() {
-            self.partial.add(bytes);
+        if used < bytes.len() {
+            self.partial.add(&bytes[used..]);
         }
-        Ok(())
+        Ok(bytes.len())
     }
 
-    fn open_partial(&mut self, take: &mut impl FnMut(&[u8]) -> Result<(), ReceiveError>) -> Result<(), ReceiveError> {
+    /// False: the turn is over, and bytes of the record are kept.
+    fn open_partial(
+        &mut self,
+        take: &mut impl FnMut(&[u8]) -> Result<usize, ReceiveError>,
+    ) -> Result<bool, ReceiveError> {
         let whole = |header: &Header| header.record_bytes() == self.partial.len;
         let Some(header) = self.partial.header()?.filter(whole) else {
-            return Ok(());
+            return Ok(true);
         };
-        let record = &mut self.partial.memory[..self.partial.len];
-        take(open(&mut self.opener, header, record)?)?;
-        self.partial.clear();
-        Ok(())
+        open(&mut self.opener, header, &mut self.partial.memory[..self.partial.len])?;
+        self.partial.len = 0;
+        self.partial.opened = HEADER_BYTES..HEADER_BYTES + header.plain_bytes;
+        self.partial.give(take)
     }
 }
 

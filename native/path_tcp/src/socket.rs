@@ -1,36 +1,49 @@
 //! Calls on a socket that does not block.
 
-use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::OwnedFd;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsRawFd, OwnedFd};
 
+use bytes::buf::UninitSlice;
 use rustix::io::Errno;
-use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 use smallvec::SmallVec;
 
-use crate::outcome::Lost;
+use crate::outcome::{Lost, Transmitted};
 
 /// Slices of one `sendmsg`. Linux takes 1,024; more than a few dozen make a message no cheaper.
 pub(crate) const SLICES: usize = 64;
 
-/// Sends the slices. Returns how many bytes the socket has taken; fewer than all: it is full.
-pub(crate) fn send_all(socket: &OwnedFd, bytes: &[u8]) -> Result<usize, Lost> {
+/// The bytes that the socket has taken, and the reason why it has not taken all.
+pub(crate) type Sent = (usize, Transmitted);
+
+/// Sends the bytes, by several calls if one does not take all.
+pub(crate) fn send_all(socket: &OwnedFd, bytes: &[u8]) -> Result<Sent, Lost> {
     let mut sent = 0;
     while sent < bytes.len() {
-        match rustix::net::send(socket, &bytes[sent..], SendFlags::NOSIGNAL) {
-            Ok(more) => sent += more,
-            Err(Errno::AGAIN) => break,
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(Lost::Error(error)),
+        match send(socket, &[IoSlice::new(&bytes[sent..])])? {
+            (more, Transmitted::All) => sent += more,
+            (_, stopped) => return Ok((sent, stopped)),
         }
     }
-    Ok(sent)
+    Ok((sent, Transmitted::All))
 }
 
-/// A single slice needs no message header.
-pub(crate) fn send(socket: &OwnedFd, slices: &[IoSlice<'_>]) -> rustix::io::Result<usize> {
-    match slices {
-        [one] => rustix::net::send(socket, one, SendFlags::NOSIGNAL),
-        _ => rustix::net::sendmsg(socket, slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL),
+/// Sends the slices by one call, which may take a part of them. A single slice needs no message header. An error ends
+/// the connection, also one that the kernel does not take for its end, as the denial of a security module: the peer
+/// learns of it by the close alone.
+pub(crate) fn send(socket: &OwnedFd, slices: &[IoSlice<'_>]) -> Result<Sent, Lost> {
+    loop {
+        let sent = match slices {
+            [one] => rustix::net::send(socket, one, SendFlags::NOSIGNAL),
+            _ => rustix::net::sendmsg(socket, slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL),
+        };
+        return match sent {
+            Ok(bytes) => Ok((bytes, Transmitted::All)),
+            Err(Errno::AGAIN) => Ok((0, Transmitted::Blocked)),
+            Err(Errno::NOBUFS | Errno::NOMEM) => Ok((0, Transmitted::NoMemory)),
+            Err(Errno::INTR) => continue,
+            Err(error) => Err(Lost::Error(error)),
+        };
     }
 }
 
@@ -40,11 +53,15 @@ pub(crate) fn recv(socket: &OwnedFd, memory: &mut [u8]) -> Result<Option<usize>,
 }
 
 /// Receives into the first slice, then into the second.
-pub(crate) fn recv_both(socket: &OwnedFd, first: &mut [u8], second: &mut [u8]) -> Result<Option<usize>, Lost> {
-    let mut slices = [IoSliceMut::new(first), IoSliceMut::new(second)];
+pub(crate) fn recv_both(socket: &OwnedFd, first: &mut UninitSlice, second: &mut [u8]) -> Result<Option<usize>, Lost> {
+    let slices = [first, UninitSlice::new(second)].map(|slice| libc::iovec {
+        iov_base: slice.as_mut_ptr().cast(),
+        iov_len: slice.len(),
+    });
     received(|| {
-        let mut control = RecvAncillaryBuffer::default();
-        Ok(rustix::net::recvmsg(socket, &mut slices, &mut control, RecvFlags::empty())?.bytes)
+        // SAFETY: both slices are borrowed mutably for the whole call, and the kernel only writes to them.
+        let bytes = unsafe { libc::readv(socket.as_raw_fd(), slices.as_ptr(), slices.len() as libc::c_int) };
+        usize::try_from(bytes).map_err(|_| Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
     })
 }
 
@@ -60,15 +77,11 @@ fn received(mut call: impl FnMut() -> rustix::io::Result<usize>) -> Result<Optio
     }
 }
 
-/// How many bytes of the slices the socket has taken by one call.
-pub(crate) fn send_all_of(socket: &OwnedFd, slices: &[&[u8]]) -> Result<usize, Lost> {
+/// Sends the slices by one call. A part taken: the socket is full.
+pub(crate) fn send_slices(socket: &OwnedFd, slices: &[&[u8]], bytes: usize) -> Result<Sent, Lost> {
     let slices: SmallVec<[IoSlice<'_>; SLICES]> = slices.iter().map(|slice| IoSlice::new(slice)).collect();
-    loop {
-        match send(socket, &slices) {
-            Ok(sent) => return Ok(sent),
-            Err(Errno::AGAIN) => return Ok(0),
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(Lost::Error(error)),
-        }
-    }
+    Ok(match send(socket, &slices)? {
+        (sent, Transmitted::All) if sent < bytes => (sent, Transmitted::Blocked),
+        sent => sent,
+    })
 }

@@ -4,16 +4,15 @@ mod support;
 
 use std::io::Write;
 use std::net::TcpStream;
-use std::os::fd::AsFd;
 
-use inet_rdma_path_tcp::{BlockViolation, Compression, Protection, ReceiveError, TcpPath};
+use inet_rdma_path_tcp::{BlockViolation, Codec, Compression, Protection, ReceiveError, TcpPath};
 use inet_rdma_records::{Cipher, Key};
 use inet_rdma_session::Role;
 use support::{End, Packets, streams};
 
 fn path(stream: &TcpStream) -> TcpPath {
     stream.set_nonblocking(true).expect("nonblocking");
-    TcpPath::adopt(stream.as_fd()).expect("a descriptor")
+    TcpPath::adopt(stream.try_clone().expect("a descriptor").into())
 }
 
 /// The left side compresses what it sends, and the right one does if `both`.
@@ -32,7 +31,7 @@ fn connection(both: bool, connection: u8, is_sealed: bool) -> [TcpPath; 2] {
             });
         }
         let (sends, receives) = if side == 0 { (true, both) } else { (both, true) };
-        assert!(path.compress(sends, receives));
+        path.compress(Codec::new(sends, receives).expect("memory"));
     }
     paths
 }
@@ -74,7 +73,7 @@ fn carry(paths: &mut [TcpPath; 2], packets: &[Vec<u8>]) -> Compression {
     while arrived[1].0.len() < packets.len() {
         for side in 0..2 {
             let _blocked = paths[side].transmit(&mut sessions[side]).expect("a connection");
-            paths[side]
+            let _all_or_more = paths[side]
                 .receive(&mut sessions[side], &mut arrived[side])
                 .expect("nothing is wrong");
         }
@@ -137,7 +136,7 @@ fn packets_of_any_size_arrive_over_many_connections() {
                     append(&mut sessions[side], packet);
                 }
                 let _blocked = paths[side].transmit(&mut sessions[side]).expect("a connection");
-                paths[side]
+                let _all_or_more = paths[side]
                     .receive(&mut sessions[side], &mut arrived[side])
                     .expect("nothing is wrong");
             }
@@ -154,7 +153,7 @@ fn packets_of_any_size_arrive_over_many_connections() {
         while (0..2).any(|side| arrived[side].0.len() < sent[1 - side].len()) {
             for side in 0..2 {
                 let _blocked = paths[side].transmit(&mut sessions[side]).expect("a connection");
-                paths[side]
+                let _all_or_more = paths[side]
                     .receive(&mut sessions[side], &mut arrived[side])
                     .expect("nothing is wrong");
             }
@@ -167,13 +166,13 @@ fn packets_of_any_size_arrive_over_many_connections() {
 fn verdict(bytes: &[u8]) -> Result<(), ReceiveError> {
     let (mut hostile, stream) = streams();
     let mut path = path(&stream);
-    assert!(path.compress(false, true));
+    path.compress(Codec::new(false, true).expect("memory"));
     let mut session = End::new(Role::Acceptor, 1 << 20);
     let mut arrived = Packets::default();
     for chunk in bytes.chunks(1 << 16) {
         hostile.write_all(chunk).expect("room");
         for _ in 0..100 {
-            path.receive(&mut session, &mut arrived)?;
+            let _all_or_more = path.receive(&mut session, &mut arrived)?;
             std::thread::yield_now();
         }
     }

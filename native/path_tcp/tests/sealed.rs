@@ -5,7 +5,6 @@ mod support;
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::os::fd::AsFd;
 
 use inet_rdma_path_tcp::{Protection, ReceiveError, TcpPath};
 use inet_rdma_records::{Cipher, HEADER_BYTES, Header, Key, Violation};
@@ -144,7 +143,7 @@ impl World {
 
     fn receive(&mut self) -> Result<(), ReceiveError> {
         for side in &mut self.sides {
-            side.path.receive(&mut side.session, &mut side.packets)?;
+            let _all_or_more = side.path.receive(&mut side.session, &mut side.packets)?;
         }
         Ok(())
     }
@@ -181,7 +180,7 @@ impl World {
         for _ in 0..100 {
             self.middle[0].pass();
             let side = &mut self.sides[1];
-            side.path.receive(&mut side.session, &mut side.packets)?;
+            let _all_or_more = side.path.receive(&mut side.session, &mut side.packets)?;
             std::thread::yield_now();
         }
         Ok(())
@@ -193,7 +192,7 @@ fn connection(cipher: Cipher, secret: &Secret, renew_bytes: u64, transcript: &[u
     let (far, right) = stream_pair();
     let key = |role| Key::new(&*secret.of_direction(role, transcript)).expect("32 bytes");
     let adopt = |stream: &TcpStream, own, peer| {
-        let mut path = TcpPath::adopt(stream.as_fd()).expect("a descriptor");
+        let mut path = TcpPath::adopt(stream.try_clone().expect("a descriptor").into());
         path.seal(&Protection {
             cipher,
             send: key(own),

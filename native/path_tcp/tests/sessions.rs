@@ -3,7 +3,6 @@
 mod support;
 
 use std::net::TcpStream;
-use std::os::fd::AsFd;
 
 use inet_rdma_path_tcp::{ReceiveError, TcpPath};
 use inet_rdma_session::Role;
@@ -13,7 +12,7 @@ fn connection() -> (TcpPath, TcpPath) {
     let (left, right) = streams();
     let adopt = |stream: &TcpStream| {
         stream.set_nonblocking(true).expect("nonblocking");
-        TcpPath::adopt(stream.as_fd()).expect("descriptor")
+        TcpPath::adopt(stream.try_clone().expect("descriptor").into())
     };
     (adopt(&left), adopt(&right))
 }
@@ -41,7 +40,7 @@ fn append(session: &mut End, packet: Vec<u8>) {
 fn step(path: &mut TcpPath, session: &mut End, packets: &mut Packets) -> bool {
     let is_sent = path.transmit(session).is_ok();
     match path.receive(session, packets) {
-        Ok(()) => !is_sent,
+        Ok(_all_or_more) => !is_sent,
         Err(ReceiveError::Lost(_)) => true,
         Err(error) => panic!("{error}"),
     }

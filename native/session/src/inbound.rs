@@ -1,7 +1,10 @@
 //! The receiving side of TCP: frames, and the packets in them.
 
+use bytes::buf::UninitSlice;
+
 use crate::Violation;
 use crate::frame::{HEADER_BYTES, Header, Kind};
+use crate::turn::Turn;
 
 /// Packets above this size get memory of their own, into which the kernel writes.
 pub const LARGE_BYTES: usize = 16 * 1024;
@@ -11,10 +14,22 @@ pub const LENGTH_BYTES: usize = 4;
 /// with the bytes that follow it.
 const DIRECT_BYTES_MIN: usize = 16 * 1024;
 
+/// Memory of a large packet.
+pub trait Memory {
+    /// All of it. It may be uninitialized: the slice is for writing alone.
+    fn memory(&mut self) -> &mut UninitSlice;
+}
+
+impl Memory for Vec<u8> {
+    fn memory(&mut self) -> &mut UninitSlice {
+        UninitSlice::new(self)
+    }
+}
+
 /// Takes packets, in order.
 pub trait Sink {
     /// Memory of a large packet.
-    type Large: AsMut<[u8]>;
+    type Large: Memory;
     /// Allocates exactly this size; None: there is not enough memory.
     fn allocate(&mut self, bytes: usize) -> Option<Self::Large>;
     /// A packet of up to [`LARGE_BYTES`].
@@ -52,6 +67,16 @@ pub(crate) enum Said {
     Message(Kind, Vec<u8>),
 }
 
+impl Said {
+    /// True if it completes a frame that carries no bytes of the stream, and is no acknowledgement alone.
+    pub fn is_whole_frame(&self) -> bool {
+        match self {
+            Said::Header(header) => header.kind != Kind::Data && header.bytes == 0,
+            Said::Message(..) => true,
+        }
+    }
+}
+
 /// Cuts the incoming bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Inbound<L> {
@@ -66,7 +91,7 @@ pub(crate) struct Inbound<L> {
     pub bytes: u64,
 }
 
-impl<L: AsMut<[u8]>> Inbound<L> {
+impl<L: Memory> Inbound<L> {
     pub fn new(packet_max_bytes: usize) -> Self {
         Inbound {
             frame: Frame::Header([0; HEADER_BYTES], 0),
@@ -102,18 +127,19 @@ impl<L: AsMut<[u8]>> Inbound<L> {
     }
 
     /// The memory that the next bytes of the connection belong to, if it pays to read them there.
-    pub fn direct(&mut self) -> Option<&mut [u8]> {
+    pub fn direct(&mut self) -> Option<&mut UninitSlice> {
         match (&self.frame, &mut self.packet) {
             (&Frame::Data(left), Packet::Large { memory, filled, bytes }) => {
                 let end = (*filled + left).min(*bytes);
-                (end - *filled >= DIRECT_BYTES_MIN).then(|| &mut memory.as_mut()[*filled..end])
+                (end - *filled >= DIRECT_BYTES_MIN).then(|| &mut memory.memory()[*filled..end])
             }
             _ => None,
         }
     }
 
     /// The connection has written `bytes` bytes into [`Self::direct`].
-    pub fn handle_direct<S: Sink<Large = L>>(&mut self, bytes: usize, sink: &mut S) {
+    pub fn handle_direct<S: Sink<Large = L>>(&mut self, bytes: usize, turn: &mut Turn, sink: &mut S) {
+        turn.bytes = turn.bytes.saturating_sub(bytes);
         if let Frame::Data(left) = self.frame {
             self.bytes += bytes as u64;
             self.frame = match left.saturating_sub(bytes) {
@@ -123,14 +149,30 @@ impl<L: AsMut<[u8]>> Inbound<L> {
             if let Packet::Large { filled, .. } = &mut self.packet {
                 *filled += bytes;
             }
-            self.give_large(sink);
+            self.give_large(turn, sink);
         }
     }
 
-    /// Takes bytes of the connection up to the end of the next item. Returns their number, and the item.
+    /// Takes bytes of the connection up to the end of the next item, or of the turn. Returns their number, and the
+    /// item.
     pub fn handle<S: Sink<Large = L>>(
         &mut self,
         bytes: &[u8],
+        turn: &mut Turn,
+        sink: &mut S,
+    ) -> Result<(usize, Option<Said>), Violation> {
+        let bytes = &bytes[..bytes.len().min(turn.bytes)];
+        let (left, said) = self.handle_some(bytes, turn, sink)?;
+        let taken = bytes.len() - left;
+        turn.bytes -= taken;
+        Ok((taken, said))
+    }
+
+    /// As [`Self::handle`], for bytes that the turn allows. Returns the number of bytes that are left.
+    fn handle_some<S: Sink<Large = L>>(
+        &mut self,
+        bytes: &[u8],
+        turn: &mut Turn,
         sink: &mut S,
     ) -> Result<(usize, Option<Said>), Violation> {
         let mut rest = bytes;
@@ -151,21 +193,25 @@ impl<L: AsMut<[u8]>> Inbound<L> {
                             ) => Frame::Message(kind, Vec::new(), bytes),
                             _ => Frame::Header([0; HEADER_BYTES], 0),
                         };
-                        return Ok((bytes.len() - rest.len(), Some(Said::Header(header))));
+                        return Ok((rest.len(), Some(Said::Header(header))));
                     }
                 }
-                Frame::Data(left) => {
-                    let taken = rest.len().min(*left);
-                    *left -= taken;
-                    if *left == 0 {
-                        self.frame = Frame::Header([0; HEADER_BYTES], 0);
-                    }
-                    let (data, behind) = rest.split_at(taken);
-                    rest = behind;
-                    let (again, data) = data.split_at(taken.min(self.again));
+                &mut Frame::Data(left) => {
+                    let data = &rest[..rest.len().min(left)];
+                    let (again, data) = data.split_at(data.len().min(self.again));
                     self.again -= again.len();
-                    self.bytes += data.len() as u64;
-                    self.handle_data(data, sink)?;
+                    let not_taken = self.handle_data(data, turn, sink)?.len();
+                    let new = data.len() - not_taken;
+                    self.bytes += new as u64;
+                    let taken = again.len() + new;
+                    self.frame = match left - taken {
+                        0 => Frame::Header([0; HEADER_BYTES], 0),
+                        left => Frame::Data(left),
+                    };
+                    rest = &rest[taken..];
+                    if turn.packets == 0 {
+                        break;
+                    }
                 }
                 Frame::Message(kind, message, size) => {
                     let taken = rest.len().min(*size - message.len());
@@ -174,29 +220,34 @@ impl<L: AsMut<[u8]>> Inbound<L> {
                     if message.len() == *size {
                         let said = Said::Message(*kind, std::mem::take(message));
                         self.frame = Frame::Header([0; HEADER_BYTES], 0);
-                        return Ok((bytes.len() - rest.len(), Some(said)));
+                        return Ok((rest.len(), Some(said)));
                     }
                 }
             }
         }
-        Ok((bytes.len(), None))
+        Ok((rest.len(), None))
     }
 
-    /// Bytes of the stream.
-    fn handle_data<S: Sink<Large = L>>(&mut self, mut data: &[u8], sink: &mut S) -> Result<(), Violation> {
-        while !data.is_empty() {
+    /// Bytes of the stream. Returns those behind the last packet of the turn.
+    fn handle_data<'a, S: Sink<Large = L>>(
+        &mut self,
+        mut data: &'a [u8],
+        turn: &mut Turn,
+        sink: &mut S,
+    ) -> Result<&'a [u8], Violation> {
+        while !data.is_empty() && turn.packets > 0 {
             match &mut self.packet {
                 Packet::Large { memory, filled, bytes } => {
                     let taken = data.len().min(*bytes - *filled);
-                    memory.as_mut()[*filled..*filled + taken].copy_from_slice(&data[..taken]);
+                    memory.memory()[*filled..*filled + taken].copy_from_slice(&data[..taken]);
                     *filled += taken;
                     data = &data[taken..];
-                    self.give_large(sink);
+                    self.give_large(turn, sink);
                 }
                 Packet::Small(begun) if begun.is_empty() => {
                     let Some((length, behind)) = data.split_first_chunk::<LENGTH_BYTES>() else {
                         begun.extend_from_slice(data);
-                        return Ok(());
+                        return Ok(&[]);
                     };
                     let bytes = self.checked(*length)?;
                     if bytes > LARGE_BYTES {
@@ -204,11 +255,12 @@ impl<L: AsMut<[u8]>> Inbound<L> {
                         data = behind;
                     } else if let Some((packet, behind)) = behind.split_at_checked(bytes) {
                         self.packets += 1;
+                        turn.count_packet();
                         sink.small(packet);
                         data = behind;
                     } else if let Packet::Small(begun) = &mut self.packet {
                         begun.extend_from_slice(data);
-                        return Ok(());
+                        return Ok(&[]);
                     }
                 }
                 Packet::Small(begun) => {
@@ -220,17 +272,17 @@ impl<L: AsMut<[u8]>> Inbound<L> {
                     begun.extend_from_slice(&data[..taken]);
                     data = &data[taken..];
                     if begun.len() < wanted {
-                        return Ok(());
+                        return Ok(&[]);
                     }
-                    self.handle_begun(sink)?;
+                    self.handle_begun(turn, sink)?;
                 }
             }
         }
-        Ok(())
+        Ok(data)
     }
 
     /// The length of a small packet, or all of it, is here.
-    fn handle_begun<S: Sink<Large = L>>(&mut self, sink: &mut S) -> Result<(), Violation> {
+    fn handle_begun<S: Sink<Large = L>>(&mut self, turn: &mut Turn, sink: &mut S) -> Result<(), Violation> {
         let Packet::Small(begun) = &mut self.packet else {
             return Ok(());
         };
@@ -240,6 +292,7 @@ impl<L: AsMut<[u8]>> Inbound<L> {
         let bytes = u32::from_be_bytes(*length) as usize;
         if packet.len() == bytes {
             self.packets += 1;
+            turn.count_packet();
             sink.small(packet);
             begun.clear();
             return Ok(());
@@ -272,10 +325,11 @@ impl<L: AsMut<[u8]>> Inbound<L> {
         Ok(())
     }
 
-    fn give_large<S: Sink<Large = L>>(&mut self, sink: &mut S) {
+    fn give_large<S: Sink<Large = L>>(&mut self, turn: &mut Turn, sink: &mut S) {
         match std::mem::replace(&mut self.packet, Packet::Small(Vec::new())) {
             Packet::Large { memory, filled, bytes } if filled == bytes => {
                 self.packets += 1;
+                turn.count_packet();
                 sink.large(memory);
             }
             unfinished => self.packet = unfinished,

@@ -20,7 +20,7 @@
 //! | the sender of a packet | [`Session::append`], or [`Session::passes`] and [`Session::handle_passed`] | |
 //! | a TCP connection with room | [`Session::poll_transmit`], [`Session::transmission`], [`Session::handle_transmitted`] | `poll_transmit` answers false |
 //! | a queue pair with room | [`Session::queue_slices`], [`Session::handle_queued`] | there are none |
-//! | a TCP connection with bytes | [`Session::direct`] and [`Session::handle_direct`], or [`Session::handle_input`] | |
+//! | a TCP connection with bytes | [`Session::direct`] and [`Session::handle_direct`], or [`Session::handle_input`] | the [`Turn`] is over |
 //! | a queue pair with packets, while [`Session::reads_queue`] | [`Session::handle_queue_packets`] | |
 //! | the caller that gave input | [`Session::poll_event`] | None |
 #![forbid(unsafe_code)]
@@ -33,11 +33,13 @@ pub mod proof;
 mod session;
 #[cfg(test)]
 mod tests;
+mod turn;
 
-pub use inbound::{LARGE_BYTES, LENGTH_BYTES, Sink};
+pub use inbound::{LARGE_BYTES, LENGTH_BYTES, Memory, Sink};
 pub use log::{Cursor, Log};
 pub use position::Position;
 pub use session::{Counts, Event, PathId, Role, Session, Standing, Superseded};
+pub use turn::Turn;
 
 /// The peer broke the session's rules, or this side lacks memory for what the peer sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
@@ -55,6 +57,9 @@ pub enum Violation {
     /// Bytes of the stream over TCP behind a move to a queue pair.
     #[error("the peer sends over a path that it has left")]
     Path,
+    /// More bytes of the stream over TCP than a sender may have under way without an acknowledgement.
+    #[error("the peer sends {0} bytes that are not acknowledged")]
+    Window(usize),
     /// A packet larger than allowed.
     #[error("the peer sends a packet of {bytes} bytes; {max} are allowed")]
     PacketTooLarge {

@@ -8,7 +8,7 @@ mod transmission;
 use std::collections::VecDeque;
 
 use crate::frame::DATA_BYTES_MAX;
-use crate::inbound::Inbound;
+use crate::inbound::{Inbound, Memory};
 use crate::log::{Cursor, Log};
 use crate::position::Position;
 
@@ -16,8 +16,9 @@ use crate::position::Position;
 /// acknowledgement alone is two system calls and a wake-up: half of this cost bulk 13 % of its CPU.
 const ACKNOWLEDGED_BYTES: usize = DATA_BYTES_MAX;
 
-/// The first window of a session: the bytes that a TCP connection has under way before its first acknowledgement.
-const WINDOW_BYTES: usize = 4 << 20;
+/// The first window of a session, and the largest: the bytes that a TCP connection may have under way without an
+/// acknowledgement. The receiver ends a session whose peer sends more.
+pub(crate) const WINDOW_BYTES: usize = 4 << 20;
 
 /// Names a queue pair to both sides: the token by which they found each other. Never 0.
 pub type PathId = u64;
@@ -171,7 +172,7 @@ struct Path {
     peer_has_left: bool,
 }
 
-impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
+impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
     /// A session that TCP carries, from position 0 on. A packet above `packet_max_bytes` is a violation.
     pub fn new(role: Role, packet_max_bytes: usize) -> Self {
         Session {
@@ -207,9 +208,10 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
     }
 
     /// Bounds the bytes that the TCP connection has under way; the bound is at least the number of bytes that the peer
-    /// receives before it acknowledges. Further bytes wait in the log until an acknowledgement comes.
+    /// receives before it acknowledges, and at most the number that it allows. Further bytes wait in the log until an
+    /// acknowledgement comes.
     pub fn set_window(&mut self, bytes: usize) {
-        self.window = bytes.max(ACKNOWLEDGED_BYTES);
+        self.window = bytes.clamp(ACKNOWLEDGED_BYTES, WINDOW_BYTES);
     }
 
     /// All before this has been received.

@@ -10,6 +10,7 @@ mod queue_pair;
 mod resume;
 mod side;
 mod tcp;
+mod turn;
 mod world;
 
 use crate::Sink;

@@ -2,15 +2,14 @@
 //! header.
 //!
 //! Run: `cargo fuzz run coded` (nightly), or on stable with `RUSTC_BOOTSTRAP=1`. Nothing may panic, no packet above the
-//! limit may be allocated, and a block gives no more than it says.
+//! limit may be allocated, a block gives no more than it says, and a turn no more than its bounds.
 #![no_main]
 
 use std::io::Write;
-use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
 use arbitrary::Arbitrary;
-use inet_rdma_path_tcp::{Protection, TcpPath};
+use inet_rdma_path_tcp::{Codec, Protection, Received, TURN_BYTES, TURN_PACKETS, TcpPath};
 use inet_rdma_records::{Cipher, Key, OVERHEAD_BYTES, PathSealer};
 use inet_rdma_session::{Role, Session, Sink};
 use libfuzzer_sys::fuzz_target;
@@ -36,7 +35,12 @@ enum Throw {
     Renew,
 }
 
-struct Bounded;
+/// Counts what it gets.
+#[derive(Default)]
+struct Bounded {
+    bytes: usize,
+    packets: usize,
+}
 
 impl Sink for Bounded {
     type Large = Vec<u8>;
@@ -46,8 +50,15 @@ impl Sink for Bounded {
         Some(vec![0; bytes])
     }
 
-    fn small(&mut self, _packet: &[u8]) {}
-    fn large(&mut self, _packet: Vec<u8>) {}
+    fn small(&mut self, packet: &[u8]) {
+        self.bytes += packet.len();
+        self.packets += 1;
+    }
+
+    // Most of it may have come in earlier turns.
+    fn large(&mut self, _packet: Vec<u8>) {
+        self.packets += 1;
+    }
 }
 
 fn key() -> Key {
@@ -58,7 +69,7 @@ fuzz_target!(|input: Input| {
     let (mut peer, stream) = UnixStream::pair().expect("sockets");
     stream.set_nonblocking(true).expect("nonblocking");
     peer.set_nonblocking(true).expect("nonblocking");
-    let mut path = TcpPath::adopt(stream.as_fd()).expect("a descriptor");
+    let mut path = TcpPath::adopt(stream.try_clone().expect("a descriptor").into());
     if input.is_sealed {
         path.seal(&Protection {
             cipher: Cipher::Aes256Gcm,
@@ -68,7 +79,7 @@ fuzz_target!(|input: Input| {
             renew_after: None,
         });
     }
-    assert!(path.compress(false, input.is_compressed));
+    path.compress(Codec::new(false, input.is_compressed).expect("memory"));
     let mut sealer = PathSealer::new(Cipher::Aes256Gcm, &key(), u64::MAX);
     let mut session: Session<Vec<u8>, Vec<u8>> = Session::new(Role::Acceptor, PACKET_MAX_BYTES);
     for throw in input.throws {
@@ -88,8 +99,19 @@ fuzz_target!(|input: Input| {
                 sealed(&mut sealer, input.is_sealed, block)
             }
         };
-        if peer.write_all(&bytes).is_err() || path.receive(&mut session, &mut Bounded).is_err() {
+        if peer.write_all(&bytes).is_err() {
             return;
+        }
+        loop {
+            let mut turn = Bounded::default();
+            let Ok(received) = path.receive(&mut session, &mut turn) else {
+                return;
+            };
+            assert!(turn.packets <= TURN_PACKETS && turn.bytes <= TURN_BYTES + inet_rdma_session::LARGE_BYTES);
+            while session.poll_event().is_some() {}
+            if received == Received::All {
+                break;
+            }
         }
     }
 });

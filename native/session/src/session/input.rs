@@ -1,29 +1,50 @@
 //! Bytes that come over the TCP connection, and packets that come over the queue pair.
 
-use super::{ACKNOWLEDGED_BYTES, Event, PathId, Route, Session, Source, TCP};
+use bytes::buf::UninitSlice;
+
+use super::{ACKNOWLEDGED_BYTES, Event, PathId, Route, Session, Source, TCP, WINDOW_BYTES};
 use crate::Violation;
 use crate::frame::{Header, Kind};
-use crate::inbound::{Said, Sink};
+use crate::inbound::{Memory, Said, Sink};
 use crate::position::Position;
+use crate::turn::Turn;
 
-impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
+impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
     /// The memory of the packet that the connection's next bytes belong to, if it pays to read into it.
-    pub fn direct(&mut self) -> Option<&mut [u8]> {
+    pub fn direct(&mut self) -> Option<&mut UninitSlice> {
         self.inbound.direct()
     }
 
-    /// The connection has written `bytes` bytes into [`Self::direct`].
-    pub fn handle_direct<S: Sink<Large = L>>(&mut self, bytes: usize, sink: &mut S) {
-        self.inbound.handle_direct(bytes, sink);
-        self.note_received();
+    /// The connection has written `bytes` bytes into [`Self::direct`]. After an error the session is over.
+    pub fn handle_direct<S: Sink<Large = L>>(
+        &mut self,
+        bytes: usize,
+        turn: &mut Turn,
+        sink: &mut S,
+    ) -> Result<(), Violation> {
+        self.inbound.handle_direct(bytes, turn, sink);
+        self.note_received()
     }
 
-    /// Takes bytes that the TCP connection has brought. Packets go to `sink`. After an error the session is over.
-    pub fn handle_input<S: Sink<Large = L>>(&mut self, bytes: &[u8], sink: &mut S) -> Result<(), Violation> {
+    /// Takes bytes that the TCP connection has brought, as far as the turn allows. Packets go to `sink`. Returns the
+    /// number of bytes taken: the others come first in the next turn. After an error the session is over.
+    pub fn handle_input<S: Sink<Large = L>>(
+        &mut self,
+        bytes: &[u8],
+        turn: &mut Turn,
+        sink: &mut S,
+    ) -> Result<usize, Violation> {
         let mut rest = bytes;
-        while !rest.is_empty() && !self.has_ended {
-            let (taken, said) = self.inbound.handle(rest, sink)?;
+        while !rest.is_empty() && !turn.is_over() {
+            if self.has_ended {
+                // Nothing follows the end.
+                return Ok(bytes.len());
+            }
+            let (taken, said) = self.inbound.handle(rest, turn, sink)?;
             rest = &rest[taken..];
+            if said.as_ref().is_some_and(Said::is_whole_frame) {
+                turn.count_packet();
+            }
             match said {
                 None => {}
                 Some(Said::Header(header)) => self.handle_header(header)?,
@@ -36,13 +57,19 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
                 Some(Said::Message(_, message)) => self.events.push_back(Event::Control(message)),
             }
         }
-        self.note_received();
-        Ok(())
+        self.note_received()?;
+        Ok(bytes.len() - rest.len())
     }
 
-    fn note_received(&mut self) {
-        if self.received() - self.told >= ACKNOWLEDGED_BYTES {
+    /// The peer's window begins at what it knows of [`Self::received`], at most `told`.
+    fn note_received(&mut self) -> Result<(), Violation> {
+        let bytes = self.received() - self.told;
+        if bytes >= ACKNOWLEDGED_BYTES {
             self.pending.acknowledgement = true;
+        }
+        match bytes > WINDOW_BYTES && self.source == Source::Tcp {
+            true => Err(Violation::Window(bytes)),
+            false => Ok(()),
         }
     }
 

@@ -1,11 +1,11 @@
 //! Outgoing packets: into the log, and to the queue pair.
 
 use super::{Route, Session, Source};
-use crate::inbound::LENGTH_BYTES;
+use crate::inbound::{LENGTH_BYTES, Memory};
 use crate::log::Log;
 use crate::position::Position;
 
-impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
+impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
     /// Whether a packet may go to the queue pair without the log: the queue pair carries, all earlier bytes have left
     /// the log, and the queue pair lives as long as the peer.
     pub fn passes(&self) -> bool {

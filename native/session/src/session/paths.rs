@@ -2,9 +2,10 @@
 
 use super::{Path, PathId, Pending, Role, Route, Session, Source, Standing, Superseded, Unit};
 use crate::Violation;
+use crate::inbound::Memory;
 use crate::position::Position;
 
-impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
+impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
     /// This side has a queue pair, which both sides know by this name; no bytes go over it yet. `is_mortal`: it may be
     /// lost while the peer lives. An attempt to resume in which this side has told its standing already gives it up.
     pub fn add_path(&mut self, id: PathId, is_mortal: bool) {
@@ -129,6 +130,16 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
     /// An attempt to resume begins, for which the peer has proved the session's secret. Gives up the TCP connection if
     /// there is one. Returns the standing that the peer must be told.
     pub fn suspend(&mut self, attempt: u64) -> Result<Standing, Superseded> {
+        let path = self.path().filter(|&path| self.is_free_for(path));
+        self.suspend_with(attempt, path)
+    }
+
+    /// As [`Self::suspend`], and gives up the queue pair, too: both sides resume without it.
+    pub fn suspend_without_path(&mut self, attempt: u64) -> Result<Standing, Superseded> {
+        self.suspend_with(attempt, None)
+    }
+
+    fn suspend_with(&mut self, attempt: u64, path: Option<PathId>) -> Result<Standing, Superseded> {
         if !self.is_newer(attempt) {
             return Err(Superseded(self.attempt));
         }
@@ -136,7 +147,7 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
         self.lose_tcp();
         let standing = Standing {
             received: self.received(),
-            path: self.path().filter(|&path| self.is_free_for(path)),
+            path,
         };
         self.standing = Some(standing);
         Ok(standing)
@@ -206,6 +217,8 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
         self.pending.begin_on_tcp = self.route == Route::Tcp;
         // The peer's frame with the acknowledgement may be lost.
         self.pending.acknowledgement = self.received() != self.told;
+        // The peer's window begins at the standing of this side, or behind it.
+        self.told = self.received();
         Ok(keeps_path)
     }
 }

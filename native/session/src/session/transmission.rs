@@ -2,9 +2,10 @@
 
 use super::{PathId, Route, Session, TCP};
 use crate::frame::{CONTROL_BYTES_MAX, DATA_BYTES_MAX, Header, Kind, MOVE_BYTES};
+use crate::inbound::Memory;
 use crate::position::Position;
 
-impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
+impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
     /// Asks for a sign of life, ahead of the bytes that wait.
     pub fn tick(&mut self) {
         if !self.pending.tick {
@@ -35,7 +36,7 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
     }
 
     /// Bytes of the stream that are for the TCP connection and wait for it.
-    fn tcp_bytes(&self) -> usize {
+    pub fn tcp_bytes(&self) -> usize {
         let limit = match self.route {
             Route::Tcp => self.log.end(),
             Route::Queue { mark, .. } => mark,
@@ -48,10 +49,15 @@ impl<H: AsRef<[u8]>, L: AsMut<[u8]>> Session<H, L> {
         self.window.saturating_sub(self.tcp.position() - self.log.start())
     }
 
+    /// Whether there are bytes of the stream that the TCP connection may take now.
+    pub fn has_tcp_bytes_due(&self) -> bool {
+        self.tcp_bytes().min(self.window_left()) > 0
+    }
+
     /// Whether there are bytes that the TCP connection may take now.
     pub fn is_transmission_due(&self) -> bool {
         let pending = &self.pending;
-        self.tcp_bytes().min(self.window_left()) > 0
+        self.has_tcp_bytes_due()
             || self.unit.head_sent < self.unit.head.len()
             || pending.tick
             || pending.echo.is_some()

@@ -21,6 +21,7 @@ fn over_tcp(packets: [&[usize]; 2]) -> Exploration {
             begins_on_queue: false,
             piece_bytes: 3,
             window: MIB,
+            suspects: None,
         },
         transmit: all(),
         deliver: [vec![Portion::Part], vec![Portion::Part]],
@@ -198,6 +199,15 @@ fn shared_memory_carries_while_the_connection_is_lost_again() {
         dials: 2,
         ..on_queue([&[1], &[]], false)
     });
+}
+
+#[test]
+fn a_suspected_queue_pair_is_given_up_with_the_connection() {
+    for side in 0..2 {
+        let mut suspected = on_queue([&[0, 1], &[]], true);
+        suspected.setup.suspects = Some(side);
+        explore(Exploration { dials: 2, ..suspected });
+    }
 }
 
 #[test]

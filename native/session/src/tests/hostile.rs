@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use crate::frame::{CONTROL_BYTES_MAX, DATA_BYTES_MAX, Header, Kind};
-use crate::{Position, Role, Session, Sink, Standing, Violation};
+use crate::{Position, Role, Session, Sink, Standing, Turn, Violation};
 
 const PACKET_MAX_BYTES: usize = 100_000;
 
@@ -126,12 +126,12 @@ fn take(session: &mut Session<Vec<u8>, Vec<u8>>, sink: &mut Limited, mut bytes: 
         if let Some(memory) = session.direct() {
             let taken = memory.len().min(bytes.len());
             memory[..taken].copy_from_slice(&bytes[..taken]);
-            session.handle_direct(taken, sink);
+            let _ = session.handle_direct(taken, &mut Turn::unbounded(), sink);
             bytes = &bytes[taken..];
         } else {
             // A violation ends a real session; a caller that goes on must be safe all the same.
             let taken = bytes.len().min(1024);
-            let _ = session.handle_input(&bytes[..taken], sink);
+            let _ = session.handle_input(&bytes[..taken], &mut Turn::unbounded(), sink);
             bytes = &bytes[taken..];
         }
     }
@@ -232,8 +232,8 @@ proptest! {
     }
 }
 
-fn input(session: &mut Session<Vec<u8>, Vec<u8>>, bytes: &[u8]) -> Result<(), Violation> {
-    session.handle_input(bytes, &mut Limited::default())
+fn input(session: &mut Session<Vec<u8>, Vec<u8>>, bytes: &[u8]) -> Result<usize, Violation> {
+    session.handle_input(bytes, &mut Turn::unbounded(), &mut Limited::default())
 }
 
 #[test]
@@ -244,9 +244,9 @@ fn a_length_above_the_limit_allocates_nothing() {
             let mut sink = Limited::default();
             let bytes = frame(Kind::Data, 1000, 0, &length.to_be_bytes());
             session
-                .handle_input(&bytes[..12 + cut], &mut sink)
+                .handle_input(&bytes[..12 + cut], &mut Turn::unbounded(), &mut sink)
                 .expect("no length yet");
-            let broken = session.handle_input(&bytes[12 + cut..], &mut sink);
+            let broken = session.handle_input(&bytes[12 + cut..], &mut Turn::unbounded(), &mut sink);
             let violation = Violation::PacketTooLarge {
                 bytes: length as usize,
                 max: limit,
@@ -277,7 +277,7 @@ fn no_memory_for_a_packet_is_said() {
     let mut session: Session<Vec<u8>, Vec<u8>> = Session::new(Role::Acceptor, PACKET_MAX_BYTES);
     let large = frame(Kind::Data, 1000, 0, &50_000_u32.to_be_bytes());
     assert_eq!(
-        session.handle_input(&large, &mut Nothing),
+        session.handle_input(&large, &mut Turn::unbounded(), &mut Nothing),
         Err(Violation::NoMemory(50_000))
     );
 }
@@ -289,7 +289,7 @@ fn bytes_that_were_never_sent_cannot_be_acknowledged() {
         session.append(3, |log| log.copy(b"abc"));
         assert_eq!(input(&mut session, &frame(kind, 0, 1, &[])), Err(Violation::Position));
         transmit(&mut session, 15);
-        assert_eq!(input(&mut session, &frame(kind, 0, 3, &[])), Ok(()));
+        assert_eq!(input(&mut session, &frame(kind, 0, 3, &[])), Ok(12));
         assert_eq!(input(&mut session, &frame(kind, 0, 4, &[])), Err(Violation::Position));
     }
 }

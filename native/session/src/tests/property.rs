@@ -32,6 +32,7 @@ fn any_setup() -> impl Strategy<Value = Setup> {
             begins_on_queue: begins && queue_pairs > 0,
             piece_bytes,
             window,
+            suspects: None,
         },
     )
 }
@@ -119,7 +120,15 @@ proptest! {
         is_mortal: bool,
         actions in vec(any_action(), 0..400),
     ) {
-        let setup = Setup { packets, queue_pairs: 4, is_mortal, begins_on_queue: false, piece_bytes: 3, window: MIB };
+        let setup = Setup {
+            packets,
+            queue_pairs: 4,
+            is_mortal,
+            begins_on_queue: false,
+            piece_bytes: 3,
+            window: MIB,
+            suspects: None,
+        };
         run(&setup, actions)?;
     }
 }
@@ -133,6 +142,7 @@ fn eight_mebibytes_arrive_through_splits_of_any_size() {
         begins_on_queue: false,
         piece_bytes: 77_777,
         window: 0,
+        suspects: None,
     };
     let mut world = World::new(&setup);
     let mut random = fastrand::Rng::with_seed(7);

@@ -2,7 +2,7 @@
 
 use super::packets::Packets;
 use crate::frame::{Header, Kind};
-use crate::{Event, Position, Role, Session, Standing, Violation};
+use crate::{Event, Position, Role, Session, Standing, Turn, Violation};
 
 type Tested = Session<Vec<u8>, Vec<u8>>;
 
@@ -70,7 +70,8 @@ fn transmitted_bytes(session: &mut Tested, bytes: usize) -> Vec<u8> {
 
 fn input(session: &mut Tested, bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut packets = Packets::default();
-    session.handle_input(bytes, &mut packets).expect("no violation");
+    let taken = session.handle_input(bytes, &mut Turn::unbounded(), &mut packets);
+    assert_eq!(taken, Ok(bytes.len()));
     packets.0
 }
 
@@ -360,7 +361,7 @@ fn a_connection_cannot_carry_on_where_it_did_not_stop() {
         .to_vec();
         frame.extend([0; 8]);
         frame.extend(u64::to_be_bytes(mark));
-        let broken = receiver.handle_input(&frame, &mut Packets::default());
+        let broken = receiver.handle_input(&frame, &mut Turn::unbounded(), &mut Packets::default());
         assert_eq!(broken, Err(Violation::Move), "{mark} instead of {received}");
     }
 }

@@ -10,7 +10,7 @@ pub use action::{Action, Broken};
 use super::queue_pair::{Hold, QueuePair};
 use super::side::{Comparer, Side};
 use super::tcp::{Flight, Portion};
-use crate::{Event, LENGTH_BYTES};
+use crate::{Event, LENGTH_BYTES, Turn};
 
 pub const MIB: usize = 1024 * 1024;
 
@@ -29,6 +29,8 @@ pub struct Setup {
     pub piece_bytes: usize,
     /// Bytes that a connection has under way.
     pub window: usize,
+    /// A side whose attempts give up its queue pair, too.
+    pub suspects: Option<usize>,
 }
 
 impl Setup {
@@ -60,6 +62,7 @@ pub struct World {
     pub queue_pairs: u64,
     /// Losses of connections, dials and queue pairs.
     pub losses: u8,
+    suspects: Option<usize>,
 }
 
 impl World {
@@ -70,6 +73,7 @@ impl World {
             queue: None,
             queue_pairs: 0,
             losses: 0,
+            suspects: setup.suspects,
         };
         if setup.begins_on_queue {
             world.settle(setup);
@@ -266,17 +270,23 @@ impl World {
                 Some(memory) => {
                     let taken = memory.len().min(rest.len());
                     memory[..taken].copy_from_slice(&rest[..taken]);
-                    side_state.session.handle_direct(taken, &mut sink);
+                    let direct = side_state
+                        .session
+                        .handle_direct(taken, &mut Turn::unbounded(), &mut sink);
+                    direct.map_err(Broken::Accusation)?;
                     taken
                 }
                 None => {
                     // So that large packets are read directly, whatever comes with their beginning.
                     let taken = rest.len().min(setup.piece_bytes.max(64));
+                    let mut turn = Turn {
+                        packets: 1,
+                        ..Turn::unbounded()
+                    };
                     side_state
                         .session
-                        .handle_input(&rest[..taken], &mut sink)
-                        .map_err(Broken::Accusation)?;
-                    taken
+                        .handle_input(&rest[..taken], &mut turn, &mut sink)
+                        .map_err(Broken::Accusation)?
                 }
             };
             rest = &rest[taken..];

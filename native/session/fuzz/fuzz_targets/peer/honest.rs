@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use arbitrary::Arbitrary;
-use inet_rdma_session::{LENGTH_BYTES, Role, Session, Standing};
+use inet_rdma_session::{LENGTH_BYTES, Role, Session, Standing, Turn};
 
 use crate::calls::{PACKET_MAX_BYTES, Packets, Tested, append, queue, transmit};
 
@@ -156,14 +156,16 @@ impl World {
                 Some(memory) => {
                     let taken = memory.len().min(rest.len());
                     memory[..taken].copy_from_slice(&rest[..taken]);
-                    ours.session.handle_direct(taken, &mut ours.packets);
+                    let direct = ours.session.handle_direct(taken, &mut Turn::unbounded(), &mut ours.packets);
+                    direct.expect("the peer is honest");
                     taken
                 }
                 None => {
                     let taken = rest.len().min(1000);
-                    let input = ours.session.handle_input(&rest[..taken], &mut ours.packets);
-                    input.expect("the peer is honest");
-                    taken
+                    // A turn of a few packets: the rest comes in the next one.
+                    let mut turn = Turn { bytes: 700, packets: 3 };
+                    let input = ours.session.handle_input(&rest[..taken], &mut turn, &mut ours.packets);
+                    input.expect("the peer is honest")
                 }
             };
             rest = &rest[taken..];

@@ -2,7 +2,7 @@
 
 use arbitrary::Arbitrary;
 use inet_rdma_session::frame::{Header, Kind};
-use inet_rdma_session::{LENGTH_BYTES, Position, Role, Session, Standing};
+use inet_rdma_session::{LENGTH_BYTES, Position, Role, Session, Standing, Turn};
 
 use crate::calls::{PACKET_MAX_BYTES, Packets, Tested, append, queue, transmit};
 
@@ -110,12 +110,12 @@ fn input(session: &mut Tested, mut bytes: &[u8]) {
             Some(memory) => {
                 let taken = memory.len().min(bytes.len());
                 memory[..taken].copy_from_slice(&bytes[..taken]);
-                session.handle_direct(taken, &mut packets);
+                let _ = session.handle_direct(taken, &mut Turn::unbounded(), &mut packets);
                 taken
             }
             None => {
                 let taken = bytes.len().min(1000);
-                let _ = session.handle_input(&bytes[..taken], &mut packets);
+                let _ = session.handle_input(&bytes[..taken], &mut Turn::unbounded(), &mut packets);
                 taken
             }
         };

@@ -58,7 +58,10 @@ impl World {
 
     pub(super) fn suspend(&mut self, side: usize, attempt: u64) -> Result<Option<crate::Standing>, Broken> {
         let side_state = &mut self.sides[side];
-        let suspended = side_state.session.suspend(attempt).ok();
+        let suspended = match self.suspects == Some(side) {
+            true => side_state.session.suspend_without_path(attempt).ok(),
+            false => side_state.session.suspend(attempt).ok(),
+        };
         if suspended.is_some() != (attempt > side_state.attempt) {
             return Err(Broken::Attempt);
         }
