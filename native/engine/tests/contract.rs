@@ -111,6 +111,14 @@ macro_rules! contract {
             }
 
             #[test]
+            fn a_crashed_process_is_seen_while_it_lives() {
+                if support::is_here(&$fabric) {
+                    let child = concat!(stringify!($name), "::crashing_child");
+                    processes::a_crashed_process_is_seen_while_it_lives(&$fabric, child);
+                }
+            }
+
+            #[test]
             fn a_thousand_connections_leave_nothing_behind() {
                 if support::is_here(&$fabric) {
                     processes::run_child(concat!(stringify!($name), "::leak_child"), 0).expect_success();
@@ -125,7 +133,7 @@ macro_rules! contract {
                 }
             }
 
-            contract!(@children $fabric; echoing_child, waiting_child, leak_child, descriptors_child,);
+            contract!(@children $fabric; echoing_child, waiting_child, crashing_child, leak_child, descriptors_child,);
         }
     };
     (@tests $fabric:expr; $module:ident: $($test:ident,)*) => {

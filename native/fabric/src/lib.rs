@@ -4,10 +4,12 @@
 //! [`FabricError::QueueFull`] if a peer or a caller breaks it.
 //!
 //! The modules are shared by several fabrics and the engine above them: threads that may wait, events to wait for,
-//! callers of a listening socket, deadlines of a connecting side, and the lingering close of TCP connections.
+//! callers of a listening socket, deadlines of a connecting side, the lingering close of TCP connections, and the end
+//! of all connections when the VM crashes.
 
 pub mod callers;
 mod capabilities;
+pub mod crash;
 pub mod deadline;
 mod directory;
 mod errno;

@@ -3,7 +3,7 @@
 //! Each side makes a pair of Unix sockets. It keeps one end, in an epoll set, and its greeting brings the peer the
 //! other one. A wake-up is shutdown(2) of the peer's end for writing. The call changes nothing, as the peer has shut
 //! that direction down already. The kernel notifies the pollers of the other end all the same: an edge-triggered epoll
-//! set returns that end once more ([`is_supported`] tries that).
+//! set returns that end once more, and a set around it, as the VM has one, tells of that ([`is_supported`] tries both).
 //!
 //! So a wake-up takes no memory, unlike a message. No peer can make the call block: the call takes no mutex, where that
 //! of a pipe is held while a reader copies, and it depends on no flag of an open file description, where those of an
@@ -16,6 +16,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use inet_rdma_fabric::crash::EndsAtCrash;
 use inet_rdma_fabric::{FabricError, Misbehaviour, threads};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -58,9 +59,7 @@ impl Watch {
 
     /// Takes the event. None: there is none.
     fn taken(&self) -> Option<EventFlags> {
-        let mut event = [MaybeUninit::<Event>::uninit()];
-        let (taken, _) = epoll::wait(&self.events, &mut event, Some(&NOW)).ok()?;
-        taken.first().map(|event| event.flags)
+        taken(&self.events)
     }
 
     /// Fails once the peer has disconnected, or its process has ended.
@@ -80,10 +79,11 @@ impl Watch {
     }
 }
 
-/// The end of the peer's pair, by which this side wakes it.
+/// The end of the peer's pair, by which this side wakes it. Its shutdown shows the peer the end, also when the VM
+/// crashes.
 pub(crate) struct Waker {
     /// None: it is being dropped.
-    socket: Option<OwnedFd>,
+    socket: Option<(EndsAtCrash, OwnedFd)>,
 }
 
 impl Waker {
@@ -91,7 +91,9 @@ impl Waker {
         // Fails for a file that is not a socket.
         let kind = sockopt::socket_domain(&theirs).and_then(|domain| Ok((domain, sockopt::socket_type(&theirs)?)));
         match kind {
-            Ok((AddressFamily::UNIX, SocketType::STREAM)) => Ok(Waker { socket: Some(theirs) }),
+            Ok((AddressFamily::UNIX, SocketType::STREAM)) => Ok(Waker {
+                socket: Some((EndsAtCrash::enter(theirs.as_fd()), theirs)),
+            }),
             _ => Err(FabricError::PeerMisbehaved(Misbehaviour::GreetingIncomplete)),
         }
     }
@@ -110,7 +112,7 @@ impl Waker {
     fn shut(&self, directions: Shutdown) -> Result<(), Errno> {
         self.socket
             .as_ref()
-            .map_or(Ok(()), |socket| rustix::net::shutdown(socket, directions))
+            .map_or(Ok(()), |(_, socket)| rustix::net::shutdown(socket, directions))
     }
 }
 
@@ -119,12 +121,22 @@ impl Drop for Waker {
     fn drop(&mut self) {
         // From here on no message comes.
         self.disconnect();
-        let Some(socket) = self.socket.take() else { return };
+        let Some((ends_at_crash, socket)) = self.socket.take() else {
+            return;
+        };
+        drop(ends_at_crash);
         // An error: the peer has given a socket that listens, and connections with messages may wait there.
         if !matches!(rustix::io::ioctl_fionread(&socket), Ok(0)) {
             let _ = threads::start("inet_rdma/close", move || drop(socket));
         }
     }
+}
+
+/// Takes an event of an epoll set. None: there is none.
+fn taken(events: &OwnedFd) -> Option<EventFlags> {
+    let mut event = [MaybeUninit::<Event>::uninit()];
+    let (taken, _) = epoll::wait(events, &mut event, Some(&NOW)).ok()?;
+    taken.first().map(|event| event.flags)
 }
 
 fn create() -> Result<(Watch, OwnedFd), Errno> {
@@ -145,23 +157,50 @@ fn create() -> Result<(Watch, OwnedFd), Errno> {
     Ok((watch, waking))
 }
 
-/// Tries whether a further shutdown of a socket makes an event. Linux does so; a kernel that imitates it might not.
-/// Err: there are no sockets to try it with.
+/// An epoll set around the event fd, as the VM's poll set is: it tells once, until it is armed again.
+struct Around<'a> {
+    set: OwnedFd,
+    watch: &'a Watch,
+}
+
+impl Around<'_> {
+    const ONCE: EventFlags = EventFlags::IN.union(EventFlags::ONESHOT);
+
+    fn create(watch: &Watch) -> Result<Around<'_>, Errno> {
+        let set = epoll::create(CreateFlags::CLOEXEC)?;
+        epoll::add(&set, &watch.events, EventData::new_u64(0), Self::ONCE)?;
+        Ok(Around { set, watch })
+    }
+
+    /// Takes what it tells, and arms it again. True: it has told of the event fd.
+    fn take(&self) -> bool {
+        let is_told = taken(&self.set).is_some();
+        is_told && epoll::modify(&self.set, &self.watch.events, EventData::new_u64(0), Self::ONCE).is_ok()
+    }
+}
+
+/// Tries whether a further shutdown of a socket makes an event, also for a set around the event fd. Linux does so; a
+/// kernel that imitates it might not. Err: there are no sockets to try it with.
 fn is_supported() -> Result<bool, Errno> {
     static HAS_WORKED: AtomicBool = AtomicBool::new(false);
     if HAS_WORKED.load(Ordering::Relaxed) {
         return Ok(true);
     }
     let (watch, waking) = create()?;
+    let around = Around::create(&watch)?;
     let wakes = (0..3).all(|_| {
         let woken = rustix::net::shutdown(&waking, Shutdown::Write);
+        let is_told = around.take();
         let flags = watch.taken();
-        woken.is_ok() && flags.is_some_and(|flags| !flags.contains(EventFlags::HUP)) && watch.taken().is_none()
+        let is_event = woken.is_ok() && is_told && flags.is_some_and(|flags| !flags.contains(EventFlags::HUP));
+        is_event && watch.taken().is_none() && !around.take()
     });
     // A process that was forked at this moment may hold a copy of the socket: closing it may not show.
-    let ends = rustix::net::shutdown(&waking, Shutdown::Both).is_ok() && !watch.take();
-    HAS_WORKED.store(wakes && ends, Ordering::Relaxed);
-    Ok(wakes && ends)
+    let ends = rustix::net::shutdown(&waking, Shutdown::Both).is_ok() && around.take() && !watch.take();
+    // The end stays.
+    let stays = around.take() && around.take();
+    HAS_WORKED.store(wakes && ends && stays, Ordering::Relaxed);
+    Ok(wakes && ends && stays)
 }
 
 #[cfg(test)]
@@ -177,7 +216,7 @@ mod tests {
 
     impl Waker {
         fn socket(&self) -> &OwnedFd {
-            self.socket.as_ref().expect("not dropped")
+            &self.socket.as_ref().expect("not dropped").1
         }
     }
 
@@ -197,6 +236,26 @@ mod tests {
             watch.check_alive().expect("alive");
         }
         assert!(watch.take(), "without an event");
+    }
+
+    /// The VM's poll set holds the event fd, and tells once until it is armed again, before or after the wake-ups are
+    /// taken.
+    #[test]
+    fn a_set_around_the_event_fd_tells_of_each_wake_up_and_of_the_end() {
+        let (watch, waker) = pair();
+        let around = Around::create(&watch).expect("a set");
+        for _ in 0..5 {
+            assert!(!around.take());
+            waker.wake().expect("woken");
+            assert!(around.take(), "armed again before the wake-up is taken");
+            assert!(around.take(), "level-triggered");
+            assert!(watch.take());
+        }
+        waker.disconnect();
+        for _ in 0..3 {
+            assert!(around.take());
+            assert!(!watch.take());
+        }
     }
 
     #[test]

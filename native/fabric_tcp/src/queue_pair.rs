@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use inet_rdma_fabric::crash::EndsAtCrash;
 use inet_rdma_fabric::lingering;
 use inet_rdma_fabric::{
     Capabilities, Completion, Exposer, FabricError, FabricName, Memory, Parameters, QueuePair, Safeguard, Transport,
@@ -47,6 +48,7 @@ impl OwnSide {
         Ok(TcpQueuePair {
             interest: Interest::new(socket.as_fd())?,
             addresses: addresses(socket.as_fd())?,
+            _ends_at_crash: EndsAtCrash::enter(socket.as_fd()),
             socket: Arc::new(socket),
             exposer: Arc::new(TcpExposer::new(&self.grants)),
             grants: self.grants,
@@ -69,6 +71,8 @@ pub(crate) const RING: RemoteAddress = RemoteAddress {
 ///
 /// Bytes of the peer reach this side's memory when this side polls, and at no other time.
 pub(crate) struct TcpQueuePair {
+    /// Before the socket: it is dropped first.
+    _ends_at_crash: EndsAtCrash,
     socket: Arc<OwnedFd>,
     interest: Interest,
     /// Own address and peer's.

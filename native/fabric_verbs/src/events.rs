@@ -11,12 +11,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use inet_rdma_fabric::crash::EndsAtCrash;
 use inet_rdma_fabric::event::Event;
 use inet_rdma_fabric::{Errno, FabricError, threads};
 use inet_rdma_verbs::async_event;
 use inet_rdma_verbs::cm::{CmId, EventChannel, Kind};
 use parking_lot::Mutex;
 use rustix::event::epoll;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use crate::connection_end::{ConnectionEnd, End};
 use crate::ended;
@@ -33,6 +35,7 @@ const PULLED_MAX: usize = 16;
 /// The data of descriptors in the epoll set. A device's descriptor has the device's token.
 const CALLED: u64 = 0;
 const CHANNEL: u64 = 1;
+const CRASH: u64 = 2;
 
 /// See the module's description.
 pub(crate) struct Events {
@@ -41,6 +44,7 @@ pub(crate) struct Events {
     watch: OwnedFd,
     /// Makes the thread look at the channel and at `pending`.
     called: Event,
+    crash: Crash,
     /// Locked while an event is taken and its connection is looked up: so the event of a connection that has left is
     /// never taken for one of a new connection that has got the same names.
     registry: Mutex<Registry<Arc<CmId>>>,
@@ -49,6 +53,27 @@ pub(crate) struct Events {
     turn: Turn,
     /// The reason why the thread has ended; None: it runs.
     failure: OnceLock<FabricError>,
+}
+
+/// Tells the thread that the VM has crashed.
+struct Crash {
+    /// Readable then.
+    told: OwnedFd,
+    /// Before the socket: it is dropped first.
+    _ends_at_crash: EndsAtCrash,
+    _telling: OwnedFd,
+}
+
+impl Crash {
+    fn new() -> Result<Crash, FabricError> {
+        let (told, telling) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+            .map_err(|errno| FabricError::system("making sockets that tell of a crash", errno))?;
+        Ok(Crash {
+            told,
+            _ends_at_crash: EndsAtCrash::enter(telling.as_fd()),
+            _telling: telling,
+        })
+    }
 }
 
 /// The thread's events; None before the first connection.
@@ -70,13 +95,15 @@ impl Events {
         }
         let channel = Arc::new(EventChannel::create().map_err(refusal::no_connection_manager)?);
         let watch = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(watching)?;
-        let called = Event::new()?;
+        let (called, crash) = (Event::new()?, Crash::new()?);
         add(&watch, channel.as_fd(), CHANNEL)?;
         add(&watch, called.as_fd(), CALLED)?;
+        add(&watch, crash.told.as_fd(), CRASH)?;
         let events = Arc::new(Events {
             channel,
             watch,
             called,
+            crash,
             registry: Mutex::default(),
             pending: Mutex::default(),
             turn: Turn::new(),
@@ -201,6 +228,7 @@ impl Events {
                     // Events that are left keep it readable.
                     let _is_rest = self.take_of_connections(&self.registry.lock(), BATCH, &mut pending)?;
                 }
+                CRASH => self.disconnect_all(),
                 device => self.take_of_device(&self.registry.lock(), device as usize, BATCH, &mut pending),
             }
         }
@@ -210,6 +238,13 @@ impl Events {
             ended::carry_out_and_report(&end);
         }
         Ok(())
+    }
+
+    /// Shows all peers the end, as the VM has crashed: its dump may take minutes. A thread that was stopped with the
+    /// registry locked keeps this one from it; then the peers miss ticks.
+    fn disconnect_all(&self) {
+        let _ = epoll::delete(&self.watch, &self.crash.told);
+        self.registry.lock().all().for_each(|end| end.carry_out());
     }
 
     /// Takes up to `max` events of connections. True: there may be more.

@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 
+use bytes::buf::UninitSlice;
 use inet_rdma_assembly::Buffer;
 
 /// Buffers kept for the next use, per thread. More are freed.
@@ -40,8 +41,8 @@ impl Buffer for Recycled {
         self.bytes
     }
 
-    fn as_mut_slice(&mut self) -> &mut [u8] {
-        &mut self.whole[..self.bytes]
+    fn memory(&mut self) -> &mut UninitSlice {
+        UninitSlice::new(&mut self.whole[..self.bytes])
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::ptr::NonNull;
 
+use bytes::buf::UninitSlice;
 use inet_rdma_assembly::Buffer;
 
 /// # Invariants
@@ -22,9 +23,9 @@ impl Buffer for Block {
         self.bytes
     }
 
-    fn as_mut_slice(&mut self) -> &mut [u8] {
+    fn memory(&mut self) -> &mut UninitSlice {
         // SAFETY: by the type's invariant, and `self` is borrowed mutably for as long.
-        unsafe { std::slice::from_raw_parts_mut(self.first.as_ptr(), self.bytes) }
+        unsafe { UninitSlice::from_raw_parts_mut(self.first.as_ptr(), self.bytes) }
     }
 }
 

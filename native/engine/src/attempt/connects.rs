@@ -72,7 +72,7 @@ impl Connects {
         queue.waiting.push_back(connect);
         if queue.threads < CONNECTS_MAX {
             match start("inet_rdma/connect", || self.work()) {
-                Ok(()) => {
+                Ok(_thread) => {
                     queue.threads += 1;
                     return Ok(());
                 }

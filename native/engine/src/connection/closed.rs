@@ -20,9 +20,6 @@ pub enum Closed {
     /// The peer's process ended, or the fabric lost it.
     #[error("the peer is gone")]
     PeerGone,
-    /// The peer's host has answered nothing for the time that the user waits.
-    #[error("the peer's host does not answer")]
-    Unanswered,
     /// The peer broke the protocol.
     #[error("the peer misbehaved: {0}")]
     PeerMisbehaved(Misbehaviour),

@@ -53,9 +53,9 @@ impl Connection {
         };
         let open = || {
             assembly.push_record(header.plain_bytes, limit, out, |memory| {
-                arrived.copy_out(HEADER_BYTES, memory);
+                let sealed = arrived.copy_out(HEADER_BYTES, memory);
                 let tag = arrived.read::<TAG_BYTES>(HEADER_BYTES + header.plain_bytes);
-                opener.open(header, &tag, memory).map_err(Closed::from)
+                opener.open(header, &tag, sealed).map_err(Closed::from)
             })
         };
         let (mut core, pushed) = self.copying(core, header.plain_bytes, open);

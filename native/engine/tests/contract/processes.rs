@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use inet_rdma_fabric::{Completion, Fabric, FabricError, FabricName, QueuePair};
+use inet_rdma_fabric::{Completion, Fabric, FabricError, FabricName, QueuePair, crash};
 
 use super::support::*;
 
@@ -162,6 +162,29 @@ pub fn waiting_child(fabric: &dyn Fabric) {
     end.post(&[&LAST], end.remote_hello().ring, notice(LAST.len()))
         .expect("room");
     await_end(&*end);
+}
+
+/// As of a VM that writes its crash dump.
+pub fn a_crashed_process_is_seen_while_it_lives(fabric: &dyn Fabric, child: &str) {
+    let mut listener = listen(fabric, parameters());
+    let mut child = run_child(child, listener.port());
+    let end = accept(&mut *listener).expect("the child");
+    assert_eq!(poll_one(&*end), Completion::Control(numbered(1)));
+    end.post_control(&numbered(2)).expect("room");
+    assert_eq!(await_end(&*end), FabricError::PeerGone);
+    assert_eq!(child.0.try_wait().expect("a child"), None);
+}
+
+pub fn crashing_child(fabric: &dyn Fabric) {
+    let end = fabric
+        .connect(at(fabric, port_of_parent()), &parameters(), BOUND)
+        .expect("the parent");
+    end.post_control(&numbered(1)).expect("room");
+    assert_eq!(poll_one(&*end), Completion::Control(numbered(2)));
+    crash::shut_down_all();
+    loop {
+        std::thread::park();
+    }
 }
 
 /// Connects and disconnects a thousand times and compares the resources of this process. Runs in a process of its own,
