@@ -47,7 +47,7 @@ mod atoms {
         cipher, send_key, receive_key, renew_bytes, aes_256_gcm, chacha20_poly1305, key_due, ended, tls_gone,
         key_message,
         peer_gone, no_route, rejected, peer_misbehaved, wrong_user, wrong_token, bad_hello, version_mismatch, fabric,
-        no_memory, system,
+        no_memory, system, failed, written,
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use inet_rdma_assembly::Framing;
 use inet_rdma_engine::connection::{Closed, Connection, Notifier, Settings};
 use inet_rdma_fabric::QueuePair;
+use inet_rdma_port::can_decompress;
 use inet_rdma_port::links::{self, Carried};
 use inet_rdma_port::noted::Noted;
 use inet_rdma_port::number_keys;
@@ -35,6 +36,12 @@ impl Drop for LinkResource {
         // Drops the connection if no port has taken it.
         links::take(self.0.id());
     }
+}
+
+/// `can_decompress() -> boolean()`: whether there is memory for what the peer of a link compresses.
+#[rustler::nif(name = "can_decompress")]
+fn can_decompress_nif() -> bool {
+    can_decompress()
 }
 
 /// `link(Attempt, Node, Config, Protection) -> {ok, Link, Id, Fabric, Why} | waiting | {error, Reason}`: the connection

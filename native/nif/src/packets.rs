@@ -1,7 +1,8 @@
 //! Packets between Erlang terms and the engine.
 
+use bytes::buf::UninitSlice;
 use inet_rdma_assembly::{Buffer, Framing, Gather, Header, LandingBuffer, Received};
-use rustler::sys::{ErlNifBinary, enif_alloc_binary};
+use rustler::sys::{ErlNifBinary, enif_alloc_binary, enif_release_binary};
 use rustler::{Binary, Encoder, Env, Error, ListIterator, NifResult, OwnedBinary, Resource, ResourceArc, Term};
 
 use crate::atoms;
@@ -10,25 +11,45 @@ use crate::atoms;
 const PACKETS: usize = 32;
 
 /// A reference-counted binary in the making.
-pub struct Block(OwnedBinary);
+///
+/// # Invariants
+/// It came from `enif_alloc_binary`, and this value owns it.
+pub struct Block(ErlNifBinary);
+
+// SAFETY: a binary belongs to no thread.
+unsafe impl Send for Block {}
+
+impl Block {
+    /// The binary, all of whose bytes have been written.
+    fn into_binary(self) -> OwnedBinary {
+        let binary = std::mem::ManuallyDrop::new(self).0;
+        // SAFETY: the type's invariant: the ownership goes on.
+        unsafe { OwnedBinary::from_raw(binary) }
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: by the type's invariant; nothing refers to the binary any more.
+        unsafe { enif_release_binary(&raw mut self.0) };
+    }
+}
 
 impl Buffer for Block {
     fn allocate(bytes: usize) -> Option<Self> {
         let mut binary = std::mem::MaybeUninit::<ErlNifBinary>::uninit();
         // SAFETY: enif_alloc_binary may be called from any thread; it fills `binary` when it returns non-zero, and only
         // then is `binary` taken as initialized, and owned from here on.
-        unsafe {
-            (enif_alloc_binary(bytes, binary.as_mut_ptr()) != 0)
-                .then(|| Block(OwnedBinary::from_raw(binary.assume_init())))
-        }
+        unsafe { (enif_alloc_binary(bytes, binary.as_mut_ptr()) != 0).then(|| Block(binary.assume_init())) }
     }
 
     fn bytes(&self) -> usize {
-        self.0.len()
+        self.0.size
     }
 
-    fn as_mut_slice(&mut self) -> &mut [u8] {
-        self.0.as_mut_slice()
+    fn memory(&mut self) -> &mut UninitSlice {
+        // SAFETY: a binary of `size` bytes at `data`, which this value owns and which is borrowed mutably for as long.
+        unsafe { UninitSlice::from_raw_parts_mut(self.0.data, self.0.size) }
     }
 }
 
@@ -44,9 +65,9 @@ pub fn encode_packets<'a>(env: Env<'a>, received: Vec<Received<Block>>) -> NifRe
     let mut list = Term::list_new_empty(env);
     for received in received.into_iter().rev() {
         match received {
-            Received::Whole(block) => list = list.list_prepend(block.0.release(env).to_term(env)),
+            Received::Whole(block) => list = list.list_prepend(block.into_binary().release(env).to_term(env)),
             Received::Batch { bytes, packets } => {
-                let binary = bytes.0.release(env);
+                let binary = bytes.into_binary().release(env);
                 for range in packets.into_iter().rev() {
                     list = list.list_prepend(binary.make_subbinary(range.start, range.len())?.to_term(env));
                 }

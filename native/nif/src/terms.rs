@@ -69,7 +69,6 @@ shapes! {
     pub fn closed(env, Closed), CLOSED {
         Closed::Here | Closed::ByPeer => closed,
         Closed::PeerGone => peer_gone,
-        Closed::Unanswered => unanswered,
         Closed::PeerMisbehaved(how) => peer_misbehaved(misbehaviour(env, how)),
         Closed::RecordsViolated(how) => peer_misbehaved(record_violation(env, how)),
         Closed::ContentsViolated(how) => peer_misbehaved(contents_violation(env, how)),

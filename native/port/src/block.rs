@@ -2,7 +2,9 @@
 
 use std::ptr::NonNull;
 
+use bytes::buf::UninitSlice;
 use inet_rdma_assembly::Buffer;
+use inet_rdma_session::Memory;
 
 use crate::sys;
 
@@ -37,9 +39,9 @@ impl Block {
     }
 }
 
-impl AsMut<[u8]> for Block {
-    fn as_mut(&mut self) -> &mut [u8] {
-        self.as_mut_slice()
+impl Memory for Block {
+    fn memory(&mut self) -> &mut UninitSlice {
+        Buffer::memory(self)
     }
 }
 
@@ -54,12 +56,13 @@ impl Buffer for Block {
         self.bytes
     }
 
-    fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: the binary has `bytes` bytes behind its size, by the type's invariant. No other code refers to it
-        // while it is borrowed mutably: references are handed out by `Port::deliver`, which borrows it.
+    fn memory(&mut self) -> &mut UninitSlice {
+        // SAFETY: the binary has `bytes` bytes behind its size, by the type's invariant, which may be uninitialized. No
+        // other code refers to it while it is borrowed mutably: references are handed out by `Port::deliver`, which
+        // borrows it.
         unsafe {
             let first = (&raw mut (*self.binary.as_ptr()).orig_bytes).cast::<u8>();
-            std::slice::from_raw_parts_mut(first, self.bytes)
+            UninitSlice::from_raw_parts_mut(first, self.bytes)
         }
     }
 }

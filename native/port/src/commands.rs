@@ -1,13 +1,18 @@
 //! The commands of `port_control/3`.
 
-use std::os::fd::{BorrowedFd, RawFd};
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use bytes::buf::UninitSlice;
+use inet_rdma_path_tcp::Codec;
+use inet_rdma_path_tcp::descriptors::{self, Lent, Reserved};
 use inet_rdma_session::proof::{PROOF_BYTES, Secret};
 use inet_rdma_session::{Position, Role, Standing};
 
-use crate::answers::Looks;
-use crate::link::{COMPRESSION, COUNTS, Coding, Fate, Link, SEALING, Sealing, cipher};
+use crate::fields::Fields;
+use crate::inet;
+use crate::link::{COMPRESSION, COUNTS, Fate, Link, SEALING};
 use crate::links;
 use crate::numbers::keys;
 use crate::port::Port;
@@ -27,15 +32,21 @@ mod command {
     pub const PACKETS: u32 = 4;
     /// The TLS connection on which the link began has ended.
     pub const PEER_GONE: u32 = 5;
-    /// The calling process gets `{'$inet_rdma', Port, What}`. `key_due`: the sending key of a sealed link nears its
-    /// limit, once for each key, at once if it does already. `stalled`: the port is busy, and the peer takes nothing.
-    /// `resumed`: it takes bytes again. `{lost, Why}`: the TCP connection of a session is gone. Why is the system's
-    /// error, `closed`, `queue_pair` (that is lost), `superseded` (by a newer attempt to resume), `unanswered` (see
-    /// [`ASK`]) or `system_limit`. `restored`: another TCP connection carries the session. `earned`: the traffic of a
-    /// session has earned a queue pair. `moved`: the peer's packets come over the queue pair. `returned`: packets of
-    /// both sides go over the TCP connection again. `peer_closed`, `peer_misbehaved`: the reason why the port is about
-    /// to end. A binary: a message of [`CONTROL`]'s caller at the peer; after `peer_misbehaved` a text that names the
-    /// fault.
+    /// The calling process gets `{'$inet_rdma', Port, What, {State, Carrier, HasTcp}}`. State: `carried`; `suspected`:
+    /// the path of this side's outgoing packets is; `suspended`: there is none. Carrier: that path, `tcp`, `queue_pair`
+    /// (also of a link without a session) or `none`. HasTcp: there is a TCP connection.
+    ///
+    /// What: `key_due`: the sending key of a sealed link nears its limit, once for each key, at once if it does.
+    /// `stalled`: the port is busy, and the peer takes nothing. `resumed`: it takes bytes again. `suspected`: the path
+    /// that carries, or the TCP connection that stands by (State `carried`), is suspected ([`SUSPICION`]); of two
+    /// suspected paths that is told again when one answers. `trusted`: no path is suspected any more, as all have
+    /// answered. A suspected path that is lost or given up is told as that alone. `{lost, Why}`: the TCP connection
+    /// of a session is gone. Why is the system's error, `closed`, `queue_pair` (that is lost), `superseded` (by a newer
+    /// attempt to resume) or `system_limit`. `restored`: another TCP connection carries the session. `earned`: the
+    /// traffic of a session has earned a queue pair. `moved`: the peer's packets come over the queue pair. `returned`:
+    /// packets of both sides go over the TCP connection again. `peer_closed`, `peer_misbehaved`: the reason why the
+    /// port is about to end. A binary: a message of [`CONTROL`]'s caller at the peer; after `peer_misbehaved` a text
+    /// that names the fault.
     pub const WATCH: u32 = 6;
     /// `<<Initiator:8, PacketMax:32, CookieBytes:16, Cookie/binary, NonceOfInitiator:16/binary, Nonce:16/binary>>`: a
     /// session begins. Answers its name, 16 bytes.
@@ -45,8 +56,9 @@ mod command {
     /// `<<Attempt:64>>`: gives up the TCP connection. Answers `<<Received:64, Path:64>>`; nothing: a newer attempt has
     /// come.
     pub const SUSPEND: u32 = 9;
-    /// `<<Attempt:64, Socket:32, Received:64, Path:64, Coding/binary>>`: resumes the session from the peer's standing,
-    /// over the connection of this descriptor. The port makes a descriptor of its own. Coding: as of [`ATTACH`].
+    /// `<<Attempt:64, Socket:32, Received:64, Path:64, Sealing/binary>>`: resumes the session from the peer's standing,
+    /// over the connection of this descriptor. The port makes that of [`RESERVE`] a descriptor of its own, else another
+    /// one. Sealing: as of [`ATTACH`].
     /// Answers `<<1>>`; nothing: a newer attempt has come.
     pub const RESUME: u32 = 10;
     /// Answers the proof of the argument's bytes.
@@ -71,23 +83,36 @@ mod command {
     /// `<<Attempt:64>>`: the attempt of [`SUSPEND`] with this number has failed. The watcher is told of the loss,
     /// unless a newer attempt has come.
     pub const ABANDON: u32 = 21;
-    /// `<<Socket:32, Coding/binary>>`: begins the session of [`ADOPT`] over the connection of this descriptor. The port
-    /// makes a descriptor of its own. Coding: `<<SendsCompressed:8, ReceivesCompressed:8, Sealing/binary>>`. Sealing:
-    /// nothing; or `<<Cipher:8, RenewBytes:64, RenewSeconds:32, Transcript/binary>>`. The keys are derived from
-    /// Transcript, the bytes that both sides have sent. Cipher: 1 AES-256-GCM, 2 ChaCha20-Poly1305. RenewSeconds 0: a
-    /// key may have any age.
+    /// `<<Socket:32, SendsCompressed:8, ReceivesCompressed:8, Sealing/binary>>`: begins the session of [`ADOPT`] over
+    /// the connection of this descriptor. The port makes a descriptor of its own, as of [`RESUME`]. Sealing: nothing;
+    /// or `<<Cipher:8, RenewBytes:64, RenewSeconds:32, Transcript/binary>>`. The keys are derived from Transcript, the
+    /// bytes that both sides have sent. Cipher: 1 AES-256-GCM, 2 ChaCha20-Poly1305. RenewSeconds 0: a key may have any
+    /// age.
     pub const ATTACH: u32 = 22;
     /// Answers the numbers of `SEALING`; nothing if the TCP connection is not sealed.
     pub const SEALING: u32 = 23;
     /// Answers the numbers of `COMPRESSION`; nothing if neither side compresses.
     pub const COMPRESSION: u32 = 24;
-    /// `<<IntervalMs:32, Looks:32>>`: asks the peer's host for an answer over the paths that carry packets. A path
-    /// without an answer for this number of calls is lost: `{lost, unanswered}` for TCP, `{lost, queue_pair}` for a
-    /// queue pair. The caller calls again after this interval.
-    pub const ASK: u32 = 25;
+    /// `<<AfterMs:32>>`: a path whose peer's host owes an answer for this time is suspected; 0: none is.
+    pub const SUSPICION: u32 = 25;
     /// Answers the numbers of `ROUND_TRIPS`; nothing if no round trip was measured.
     pub const ROUND_TRIPS: u32 = 26;
+    /// Of a port without a link: opens another port, linked to the caller, that has the name of inet's. The caller gets
+    /// `{'$inet_rdma', Port, Opened}`, and the answer `<<1>>`. Answers nothing if the VM has no port left.
+    pub const OPEN: u32 = 27;
+    /// Keeps a descriptor for [`ATTACH`] or [`RESUME`]. Answers `<<1>>`; nothing: the process has none left.
+    pub const RESERVE: u32 = 28;
+    /// Gives up the descriptor of [`RESERVE`], and takes back the place of [`LEND`].
+    pub const RELEASE: u32 = 29;
+    /// Leaves the place of the spare descriptor free for the files of a TLS handshake, until [`RESERVE`] or
+    /// [`RELEASE`].
+    pub const LEND: u32 = 30;
+    /// The node noticed that it did not run for a while: all paths are suspected until they answer. A queue pair over
+    /// shared memory is not.
+    pub const SUSPECT: u32 = 31;
 }
+
+pub(crate) use command::OPEN;
 
 /// The commands that answer numbers, by their names in the carrier's inet_rdma_port, each with the keys in the order of
 /// its answer.
@@ -100,19 +125,47 @@ pub fn number_keys() -> [(&'static str, Vec<&'static str>); 4] {
     ]
 }
 
+/// What a port has.
+#[derive(Default)]
+pub(crate) struct Contents {
+    /// None: the port has no connection yet.
+    pub link: Option<Link>,
+    /// The descriptor of the TCP connection to come.
+    pub reserved: Option<Reserved>,
+    /// The place of the spare descriptor, until that connection is there.
+    pub lent: Option<Lent>,
+}
+
 pub(crate) fn execute(
     port: Port,
-    link: &mut Option<Link>,
+    Contents { link, reserved, lent }: &mut Contents,
     command: u32,
     argument: &[u8],
-    answer: &mut [u8],
+    answer: &mut UninitSlice,
 ) -> (isize, Fate) {
+    if let Some(request) = inet::request_of(command) {
+        let bytes = put(answer, &inet::answer(link.as_ref(), request, argument));
+        return (bytes.map_or(-1, |bytes| bytes as isize), Fate::Lives);
+    }
+    descriptors::refill();
     let mut fields = Fields(argument);
     let answered = match (command, link) {
         (command::CARRY, link) => carry(port, link, &mut fields),
+        (command::RESERVE, _) => {
+            *lent = None;
+            reserve(reserved, answer)
+        }
+        (command::LEND, _) => {
+            *lent = Some(descriptors::lend());
+            Some(0)
+        }
+        (command::RELEASE, _) => {
+            (*reserved, *lent) = (None, None);
+            Some(0)
+        }
         (command::ADOPT, link @ None) => adopt(link, &mut fields, answer),
-        (command::RESUME, Some(link)) => return resume(port, link, &mut fields, answer),
-        (command::ASK, Some(link)) => return ask(port, link, &mut fields),
+        (command::ATTACH, Some(link)) => attach(link, reserved, &mut fields),
+        (command::RESUME, Some(link)) => return resume(port, link, reserved, &mut fields, answer),
         (command, Some(link)) => command_of(port, link, command, argument, answer),
         _ => None,
     };
@@ -120,74 +173,29 @@ pub(crate) fn execute(
     (answered.map_or(-1, |bytes| bytes as isize), Fate::Lives)
 }
 
-/// Reads the fields of a command's argument, in order. None: bytes are missing.
-struct Fields<'a>(&'a [u8]);
-
-impl<'a> Fields<'a> {
-    fn bytes(&mut self, bytes: usize) -> Option<&'a [u8]> {
-        let (field, rest) = self.0.split_at_checked(bytes)?;
-        self.0 = rest;
-        Some(field)
-    }
-
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        self.bytes(N)?.try_into().ok()
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.array().map(u64::from_ne_bytes)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.array().map(u32::from_ne_bytes)
-    }
-
-    /// The coding of a TCP connection: the rest of the argument.
-    fn coding(&mut self) -> Option<Coding<'a>> {
-        let [sends, receives] = self.array()?;
-        Some(Coding {
-            sends_compressed: sends != 0,
-            receives_compressed: receives != 0,
-            sealing: self.sealing()?,
-        })
-    }
-
-    /// Reads the sealing of the connection. Some(None): it is not sealed.
-    fn sealing(&mut self) -> Option<Option<Sealing<'a>>> {
-        if self.0.is_empty() {
-            return Some(None);
-        }
-        let [number] = self.array()?;
-        let cipher = cipher(number)?;
-        let renew_bytes = self.u64()?;
-        let renew_seconds = u64::from(self.u32()?);
-        Some(Some(Sealing {
-            cipher,
-            renew_bytes,
-            renew_after: (renew_seconds > 0).then(|| Duration::from_secs(renew_seconds)),
-            transcript: self.bytes(self.0.len())?,
-        }))
-    }
-
-    /// A descriptor that the caller keeps open during the call.
-    fn socket(&mut self) -> Option<BorrowedFd<'a>> {
-        let fd = RawFd::try_from(self.u32()?).ok().filter(|&fd| fd >= 0)?;
-        // SAFETY: the carrier names the descriptor of a socket that it owns, and waits for the answer before it closes
-        // it.
-        Some(unsafe { BorrowedFd::borrow_raw(fd) })
-    }
-}
-
 /// Puts bytes into the VM's memory for the answer; returns their number.
-fn put(answer: &mut [u8], bytes: &[u8]) -> Option<usize> {
-    answer.get_mut(..bytes.len())?.copy_from_slice(bytes);
+fn put(answer: &mut UninitSlice, bytes: &[u8]) -> Option<usize> {
+    if bytes.len() > answer.len() {
+        return None;
+    }
+    answer[..bytes.len()].copy_from_slice(bytes);
     Some(bytes.len())
 }
 
-fn put_numbers(answer: &mut [u8], numbers: &[u64]) -> Option<usize> {
-    let mut places = answer.chunks_exact_mut(size_of::<u64>());
-    for number in numbers {
-        places.next()?.copy_from_slice(&number.to_ne_bytes());
+/// `<<1>>`; nothing: false.
+pub(crate) fn answer_whether(is_done: bool, answer: &mut UninitSlice) -> isize {
+    match is_done {
+        true => put(answer, &[1]).map_or(-1, |bytes| bytes as isize),
+        false => 0,
+    }
+}
+
+fn put_numbers(answer: &mut UninitSlice, numbers: &[u64]) -> Option<usize> {
+    if size_of_val(numbers) > answer.len() {
+        return None;
+    }
+    for (place, number) in (0..).step_by(size_of::<u64>()).zip(numbers) {
+        answer[place..place + size_of::<u64>()].copy_from_slice(&number.to_ne_bytes());
     }
     Some(size_of_val(numbers))
 }
@@ -205,7 +213,7 @@ fn carry(port: Port, link: &mut Option<Link>, fields: &mut Fields<'_>) -> Option
     }
 }
 
-fn adopt(link: &mut Option<Link>, fields: &mut Fields<'_>, answer: &mut [u8]) -> Option<usize> {
+fn adopt(link: &mut Option<Link>, fields: &mut Fields<'_>, answer: &mut UninitSlice) -> Option<usize> {
     let [is_initiator] = fields.array()?;
     let role = match is_initiator {
         0 => Role::Acceptor,
@@ -220,27 +228,51 @@ fn adopt(link: &mut Option<Link>, fields: &mut Fields<'_>, answer: &mut [u8]) ->
     put(answer, &name)
 }
 
-fn resume(port: Port, link: &mut Link, fields: &mut Fields<'_>, answer: &mut [u8]) -> (isize, Fate) {
-    let parsed = (|| {
-        let (attempt, socket) = (fields.u64()?, fields.socket()?);
-        let theirs = standing(fields.u64()?, fields.u64()?);
-        Some((attempt, socket, theirs, fields.coding()?))
-    })();
-    let Some((attempt, socket, theirs, coding)) = parsed else {
-        return (-1, Fate::Lives);
-    };
-    match link.resume(port, attempt, socket, theirs, &coding) {
-        None => (0, Fate::Lives),
-        Some(fate) => (put(answer, &[1]).map_or(-1, |bytes| bytes as isize), fate),
+fn reserve(reserved: &mut Option<Reserved>, answer: &mut UninitSlice) -> Option<usize> {
+    if reserved.is_none() {
+        *reserved = Reserved::new().ok();
+    }
+    match reserved {
+        Some(_) => put(answer, &[1]),
+        None => Some(0),
     }
 }
 
-fn ask(port: Port, link: &mut Link, fields: &mut Fields<'_>) -> (isize, Fate) {
-    let (Some(interval_ms), Some(count)) = (fields.u32(), fields.u32()) else {
+/// A descriptor of the port's own.
+fn own(socket: BorrowedFd<'_>, reserved: &mut Option<Reserved>) -> io::Result<OwnedFd> {
+    match reserved.take() {
+        Some(reserved) => reserved.copy_of(socket),
+        None => descriptors::copy_of(socket),
+    }
+}
+
+fn attach(link: &mut Link, reserved: &mut Option<Reserved>, fields: &mut Fields<'_>) -> Option<usize> {
+    let (socket, [sends, receives]) = (fields.socket()?, fields.array()?);
+    let codec = Codec::new(sends != 0, receives != 0)?;
+    let socket = own(socket, reserved).ok()?;
+    link.attach(socket, codec, fields.sealing()?.as_ref()).ok()?;
+    Some(0)
+}
+
+fn resume(
+    port: Port,
+    link: &mut Link,
+    reserved: &mut Option<Reserved>,
+    fields: &mut Fields<'_>,
+    answer: &mut UninitSlice,
+) -> (isize, Fate) {
+    let parsed = (|| {
+        let (attempt, socket) = (fields.u64()?, fields.socket()?);
+        let theirs = standing(fields.u64()?, fields.u64()?);
+        Some((attempt, socket, theirs, fields.sealing()?))
+    })();
+    let Some((attempt, socket, theirs, sealing)) = parsed else {
         return (-1, Fate::Lives);
     };
-    let interval = Duration::from_millis(interval_ms.into());
-    (0, link.ask(port, Looks { interval, count }))
+    match link.resume(port, attempt, own(socket, reserved), theirs, sealing.as_ref()) {
+        None => (0, Fate::Lives),
+        Some(fate) => (put(answer, &[1]).map_or(-1, |bytes| bytes as isize), fate),
+    }
 }
 
 fn standing(received: u64, path: u64) -> Standing {
@@ -250,7 +282,7 @@ fn standing(received: u64, path: u64) -> Standing {
     }
 }
 
-fn command_of(port: Port, link: &mut Link, command: u32, argument: &[u8], answer: &mut [u8]) -> Option<usize> {
+fn command_of(port: Port, link: &mut Link, command: u32, argument: &[u8], answer: &mut UninitSlice) -> Option<usize> {
     let mut fields = Fields(argument);
     match command {
         command::START => link.start(port).then_some(0),
@@ -269,11 +301,6 @@ fn command_of(port: Port, link: &mut Link, command: u32, argument: &[u8], answer
         }
         command::WATCH => {
             link.watch(port);
-            Some(0)
-        }
-        command::ATTACH => {
-            let socket = fields.socket()?;
-            link.attach(socket, &fields.coding()?).ok()?;
             Some(0)
         }
         command::SEALING => put_numbers(answer, &link.sealing()),
@@ -309,6 +336,15 @@ fn command_of(port: Port, link: &mut Link, command: u32, argument: &[u8], answer
             true => put(answer, &[1]),
             false => Some(0),
         },
+        command::SUSPICION => {
+            let after_ms = fields.u32()?;
+            link.set_patience(port, (after_ms > 0).then(|| Duration::from_millis(after_ms.into())));
+            Some(0)
+        }
+        command::SUSPECT => {
+            link.suspect(port);
+            Some(0)
+        }
         command::COUNTS => {
             let [first] = fields.array()?;
             put_numbers(answer, &link.counts(first.into()))

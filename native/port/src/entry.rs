@@ -5,8 +5,12 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::commands;
-use crate::link::{Fate, Link};
+use bytes::buf::UninitSlice;
+use inet_rdma_fabric::crash;
+use inet_rdma_path_tcp::descriptors;
+
+use crate::commands::{self, Contents};
+use crate::link::Fate;
 use crate::links;
 use crate::port::{Packet, Port};
 use crate::sys;
@@ -19,13 +23,41 @@ const CONNECTION_CLOSED: &CStr = c"connection_closed";
 /// The exit reason of a port whose callback panicked.
 const FAILED: &CStr = c"inet_rdma_failed";
 
+/// The name of the ports of OTP's driver of TCP. Tools find the port of a link by it; [`crate::inet`] answers them.
+const NAME_OF_INET: &CStr = c"tcp_inet";
+
 /// The state of a port. The VM runs one callback of a port at a time.
 struct Data {
-    port: sys::ErlDrvPort,
-    /// The link; None: the port has no connection yet.
-    link: RefCell<Option<Link>>,
+    port: Cell<sys::ErlDrvPort>,
+    contents: RefCell<Contents>,
     /// A callback panicked: the link's state may be inconsistent.
     has_failed: Cell<bool>,
+}
+
+impl Data {
+    fn of(port: sys::ErlDrvPort) -> Box<Data> {
+        Box::new(Data {
+            port: Cell::new(port),
+            contents: RefCell::default(),
+            has_failed: Cell::new(false),
+        })
+    }
+}
+
+/// Opens another port, with the name of inet's, for the caller of this one. True: the caller has a message with it.
+fn open_named(opener: Port) -> bool {
+    let data = Box::into_raw(Data::of(std::ptr::null_mut()));
+    // SAFETY: the data is of the same type and origin as that of `start`.
+    let Some(port) = (unsafe { opener.create(NAME_OF_INET, data.cast()) }) else {
+        // SAFETY: the VM has not taken it.
+        drop(unsafe { Box::from_raw(data) });
+        return false;
+    };
+    // SAFETY: the port is locked until this callback ends, so no callback of it has run or freed its data.
+    unsafe { (*data).port.set(port) };
+    // SAFETY: it was created in this callback.
+    unsafe { opener.tell_port(port) };
+    true
 }
 
 /// Runs one callback.
@@ -33,19 +65,15 @@ struct Data {
 /// # Safety
 /// `data` must be what [`start`] gave to the VM, `stop` must not have been called for it, and the port's lock must be
 /// held: so it is in every callback of a port.
-unsafe fn callback<R>(
-    data: sys::ErlDrvData,
-    otherwise: R,
-    run: impl FnOnce(Port, &mut Option<Link>) -> (R, Fate),
-) -> R {
+unsafe fn callback<R>(data: sys::ErlDrvData, otherwise: R, run: impl FnOnce(Port, &mut Contents) -> (R, Fate)) -> R {
     // SAFETY: the caller's promise; `Data` is only freed in `stop`.
     let data_ref = unsafe { &*data.cast::<Data>() };
     // SAFETY: this is a callback of that port.
-    let port = unsafe { Port::during_callback(data_ref.port) };
+    let port = unsafe { Port::during_callback(data_ref.port.get()) };
     if data_ref.has_failed.get() {
         return otherwise;
     }
-    let done = catch_unwind(AssertUnwindSafe(|| run(port, &mut data_ref.link.borrow_mut())));
+    let done = catch_unwind(AssertUnwindSafe(|| run(port, &mut data_ref.contents.borrow_mut())));
     match done {
         Ok((result, Fate::Lives)) => result,
         Ok((result, Fate::Ends)) => {
@@ -67,28 +95,26 @@ unsafe extern "C" fn start(port: sys::ErlDrvPort, _command: *mut c_char) -> sys:
     // SAFETY: this is a callback of that port.
     unsafe { Port::during_callback(port) }.lock_driver();
     links::note_driver();
-    let data = Box::new(Data {
-        port,
-        link: RefCell::new(None),
-        has_failed: Cell::new(false),
-    });
-    Box::into_raw(data).cast()
+    descriptors::refill();
+    Box::into_raw(Data::of(port)).cast()
 }
 
 unsafe extern "C" fn stop(data: sys::ErlDrvData) {
     // SAFETY: the VM calls `stop` last and once, with what `start` gave it.
     let data = unsafe { Box::from_raw(data.cast::<Data>()) };
     // SAFETY: this is a callback of that port.
-    let port = unsafe { Port::during_callback(data.port) };
-    let Some(mut link) = data.link.into_inner() else { return };
+    let port = unsafe { Port::during_callback(data.port.get()) };
+    let Some(mut link) = data.contents.into_inner().link else {
+        return;
+    };
     let _said_when_it_happened = catch_unwind(AssertUnwindSafe(move || link.close(port)));
 }
 
 unsafe extern "C" fn outputv(data: sys::ErlDrvData, vector: *mut sys::ErlIOVec) {
     // SAFETY: a callback of the VM.
     unsafe {
-        callback(data, (), |port, link| {
-            if let Some(link) = link {
+        callback(data, (), |port, contents| {
+            if let Some(link) = &mut contents.link {
                 link.send(port, &Packet::during_callback(vector));
             }
             ((), Fate::Lives)
@@ -99,8 +125,11 @@ unsafe extern "C" fn outputv(data: sys::ErlDrvData, vector: *mut sys::ErlIOVec) 
 unsafe extern "C" fn ready_input(data: sys::ErlDrvData, event: sys::ErlDrvEvent) {
     // SAFETY: a callback of the VM.
     unsafe {
-        callback(data, (), |port, link| {
-            let fate = link.as_mut().map(|link| link.handle_event(port, descriptor(event)));
+        callback(data, (), |port, contents| {
+            let fate = contents
+                .link
+                .as_mut()
+                .map(|link| link.handle_event(port, descriptor(event)));
             ((), fate.unwrap_or(Fate::Lives))
         });
     }
@@ -109,8 +138,8 @@ unsafe extern "C" fn ready_input(data: sys::ErlDrvData, event: sys::ErlDrvEvent)
 unsafe extern "C" fn ready_output(data: sys::ErlDrvData, event: sys::ErlDrvEvent) {
     // SAFETY: a callback of the VM.
     unsafe {
-        callback(data, (), |port, link| {
-            if let Some(link) = link {
+        callback(data, (), |port, contents| {
+            if let Some(link) = &mut contents.link {
                 link.handle_writable(port, descriptor(event));
             }
             ((), Fate::Lives)
@@ -118,22 +147,17 @@ unsafe extern "C" fn ready_output(data: sys::ErlDrvData, event: sys::ErlDrvEvent
     }
 }
 
-/// The VM is about to write a crash dump. No lock is held, and nothing of the port may be called.
-unsafe extern "C" fn emergency_close(data: sys::ErlDrvData) {
-    // SAFETY: `data` is what `start` gave to the VM, whose other threads have stopped.
-    let data_ref = unsafe { &*data.cast::<Data>() };
-    if let Ok(mut link) = data_ref.link.try_borrow_mut() {
-        if let Some(link) = link.as_mut() {
-            link.shut_down();
-        }
-    }
+/// The VM is about to write a crash dump. No lock is held, nothing of the port may be called, and other threads may be
+/// in the middle of a callback of this port: its state is left alone.
+unsafe extern "C" fn emergency_close(_data: sys::ErlDrvData) {
+    crash::shut_down_all();
 }
 
 unsafe extern "C" fn timeout(data: sys::ErlDrvData) {
     // SAFETY: a callback of the VM.
     unsafe {
-        callback(data, (), |port, link| {
-            let fate = link.as_mut().map(|link| link.handle_timeout(port));
+        callback(data, (), |port, contents| {
+            let fate = contents.link.as_mut().map(|link| link.handle_timeout(port));
             ((), fate.unwrap_or(Fate::Lives))
         });
     }
@@ -142,8 +166,8 @@ unsafe extern "C" fn timeout(data: sys::ErlDrvData) {
 unsafe extern "C" fn flush(data: sys::ErlDrvData) {
     // SAFETY: a callback of the VM.
     unsafe {
-        callback(data, (), |port, link| {
-            if let Some(link) = link {
+        callback(data, (), |port, contents| {
+            if let Some(link) = &mut contents.link {
                 link.flush(port);
             }
             ((), Fate::Lives)
@@ -165,12 +189,13 @@ unsafe extern "C" fn control(
         // SAFETY: the VM gives a buffer of this length.
         _ => unsafe { std::slice::from_raw_parts(buffer.cast::<u8>(), bytes) },
     };
-    // SAFETY: the VM gives room for this many bytes; an answer that fits is left there.
-    let room = unsafe { std::slice::from_raw_parts_mut((*answer).cast::<u8>(), answer_bytes) };
+    // SAFETY: the VM gives room for this many bytes, which nothing has written; an answer that fits is left there.
+    let room = unsafe { UninitSlice::from_raw_parts_mut((*answer).cast::<u8>(), answer_bytes) };
     // SAFETY: a callback of the VM.
     unsafe {
-        callback(data, -1, |port, link| {
-            commands::execute(port, link, command, argument, room)
+        callback(data, -1, |port, contents| match (command, &contents.link) {
+            (commands::OPEN, None) => (commands::answer_whether(open_named(port), room), Fate::Lives),
+            _ => commands::execute(port, contents, command, argument, room),
         })
     }
 }

@@ -2,12 +2,14 @@
 //! connection of the engine. It is part of the NIF's library; `erl_ddll` finds it there by [`entry::driver_init`].
 //!
 //! All unsafe code is in `sys`, `port` and [`block`] (calls of the VM's functions), in [`entry`] (callbacks of the VM),
-//! in `commands` (a descriptor of the VM) and in `tcp_info` (facts of the kernel about a socket).
+//! in `fields` (a descriptor of the VM) and in `tcp_info` (facts of the kernel about a socket).
 
-mod answers;
+mod asked;
 pub mod block;
 mod commands;
 pub mod entry;
+mod fields;
+mod inet;
 mod link;
 pub mod links;
 pub mod noted;
@@ -20,8 +22,8 @@ mod stall;
 mod sys;
 mod tally;
 mod tcp;
-mod tcp_answers;
 mod tcp_info;
 
 pub use commands::number_keys;
+pub use inet_rdma_path_tcp::can_decompress;
 pub use port::errno_name;

@@ -13,7 +13,6 @@
 //!
 //! A link without a session to resume (one that began inside TLS) has a queue pair alone, and ends with it.
 
-mod answers;
 mod coding;
 mod counts;
 mod earning;
@@ -23,16 +22,19 @@ mod outage;
 mod paths;
 mod receiving;
 mod sending;
+mod suspicion;
 mod timer;
 mod watcher;
 
 use std::time::Instant;
 
+use inet_rdma_path_tcp::{Codec, Compression};
 use inet_rdma_session::proof::Secret;
 use inet_rdma_session::{Role, Session};
+use inet_rdma_ways::{Way, Ways};
 
+pub use self::coding::Sealing;
 pub(crate) use self::coding::{COMPRESSION, SEALING, cipher};
-pub use self::coding::{Coding, Sealing};
 pub(crate) use self::counts::COUNTS;
 use self::earning::Earning;
 use self::notices::Loss;
@@ -44,8 +46,8 @@ use crate::port::{Port, Process};
 use crate::queue::Queue;
 use crate::round_trips::RoundTrips;
 use crate::stall::Stall;
-use crate::tally::{QueuePackets, Tally};
-use crate::tcp::Tcp;
+use crate::tally::{QueuePackets, QueueWork, Tally};
+use crate::tcp::{Ends, Tcp};
 
 /// The state of the port after a callback.
 #[must_use]
@@ -63,7 +65,15 @@ pub struct Link {
     /// None: the session cannot be resumed.
     secret: Option<Secret>,
     tcp: Option<Tcp>,
+    /// The addresses of the TCP connection on which the link began, which the VM has noted for its node, too. None:
+    /// there was none yet.
+    ends: Option<Ends>,
+    /// The contexts of compression while there is no TCP connection.
+    codec: Codec,
     queue: Option<Queue>,
+    /// The queue pair that this side has given up in an attempt to resume, and that the peer may still have.
+    retired: Option<Queue>,
+    ways: Ways,
     /// The VM takes packets.
     is_started: bool,
     /// True while packets wait for the timer of 0 ms: others may share a write with them.
@@ -79,8 +89,12 @@ pub struct Link {
     stall: Stall,
     /// The process that gets [`notices`], and the messages of the peer's watcher.
     watcher: Option<Process>,
-    /// Packets of queue pairs that are gone.
+    /// Packets and work of queue pairs that are gone.
     past: QueuePackets,
+    past_work: QueueWork,
+    /// Counts of compression over TCP connections that are gone, of sent and of received bytes. None: neither side
+    /// compressed.
+    past_compression: Option<[Compression; 2]>,
     changes: Changes,
     /// The time at which the attempt that has given up the TCP connection has failed, if it has not ended before.
     attempt_until: Option<Instant>,
@@ -117,6 +131,8 @@ impl Link {
         let queue = Queue::new(carried, 1);
         link.session.add_path(queue.id(), false);
         link.session.begin_on_queue();
+        // No other path can be tried beside it.
+        link.ways.add_exempt(Way::QueuePair);
         link.queue = Some(queue);
         link
     }
@@ -126,7 +142,11 @@ impl Link {
             session: Session::new(role, packet_max_bytes),
             secret: None,
             tcp: None,
+            ends: None,
+            codec: Codec::default(),
             queue: None,
+            retired: None,
+            ways: Ways::default(),
             is_started: false,
             gathers: false,
             sent_at: None,
@@ -136,6 +156,8 @@ impl Link {
             stall: Stall::default(),
             watcher: None,
             past: QueuePackets::default(),
+            past_work: QueueWork::default(),
+            past_compression: None,
             changes: Changes::default(),
             attempt_until: None,
             loss: None,
@@ -157,7 +179,7 @@ impl Link {
     pub fn start(&mut self, port: Port) -> bool {
         self.is_started = true;
         let is_watched = self.tcp.as_mut().is_none_or(|tcp| tcp.watch(port))
-            && self.queue.as_ref().is_none_or(|queue| queue.watch(port));
+            && self.queue.as_mut().is_none_or(|queue| queue.watch(port));
         self.begin_queue();
         self.transmit(port);
         self.schedule(port);
@@ -184,11 +206,14 @@ impl Link {
         } else if !waits && self.is_marked {
             self.unmark(port);
         }
-        if self.gathers || self.is_started && self.queue.as_ref().is_some_and(Queue::is_due) {
+        let is_due = self.queue.as_ref().is_some_and(Queue::is_due) || self.tcp.as_ref().is_some_and(Tcp::is_due);
+        if self.gathers || self.is_started && is_due {
             self.timer.set_soon(port);
             return;
         }
-        let times = [self.deadline, self.stall.at(), self.attempt_until];
+        let again_at = self.tcp.as_ref().and_then(Tcp::again_at);
+        let look_at = self.ways.at().filter(|_| self.is_watching());
+        let times = [self.deadline, self.stall.at(), self.attempt_until, again_at, look_at];
         if let Some(at) = times.into_iter().flatten().min() {
             self.timer.set_at(port, at);
         }

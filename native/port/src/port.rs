@@ -7,6 +7,7 @@ use std::os::fd::RawFd;
 use std::ptr::NonNull;
 
 use inet_rdma_session::Log;
+use inet_rdma_ways::{Carrier, LinkState, State};
 
 use crate::block::{Block, Held};
 use crate::sys;
@@ -135,40 +136,79 @@ impl Port {
         Process(unsafe { sys::driver_caller(self.0) })
     }
 
-    /// Sends `{'$inet_rdma', Port, What}`. To a process that has died: nothing.
-    pub fn tell(self, process: Process, what: &CStr) {
-        // SAFETY: one term.
-        unsafe { self.send(process, &atom(what)) };
+    /// Creates another port of the driver, linked to the caller of `port_control/3`; only in the callback for it. The
+    /// VM has locked the port until the callback ends, and does not call `start` for it. None: it has no port left, or
+    /// the caller has died.
+    ///
+    /// # Safety
+    /// `data` must be what `start` would give to the VM. It is the VM's if the port is created.
+    pub unsafe fn create(self, name: &CStr, data: sys::ErlDrvData) -> Option<sys::ErlDrvPort> {
+        // SAFETY: the type's invariant; the VM copies the name; the caller's promise.
+        let port = unsafe { sys::driver_create_port(self.0, self.caller().0, name.as_ptr().cast_mut(), data) };
+        // ERTS_INVALID_ERL_DRV_PORT
+        (port.addr() != usize::MAX).then_some(port)
     }
 
-    /// Sends `{'$inet_rdma', Port, {What, Detail}}`. To a process that has died: nothing.
-    pub fn tell_of(self, process: Process, what: &CStr, detail: &CStr) {
+    /// Sends `{'$inet_rdma', Port, Other}` to the caller of `port_control/3`: another port that was created in this
+    /// callback.
+    ///
+    /// # Safety
+    /// `other` must be the result of [`Self::create`] in this callback.
+    pub unsafe fn tell_port(self, other: sys::ErlDrvPort) {
+        // SAFETY: the caller's promise: the port is locked.
+        let other = [sys::TERM_PORT, unsafe { sys::driver_mk_port(other) }];
+        let end = [sys::TERM_TUPLE, 3];
+        // SAFETY: one term.
+        unsafe { self.send(self.caller(), &[&other[..], &end].concat()) };
+    }
+
+    /// Sends `{'$inet_rdma', Port, What, State}`. To a process that has died: nothing.
+    pub fn tell(self, process: Process, what: &CStr, state: LinkState) {
+        // SAFETY: one term.
+        unsafe { self.send_notice(process, &atom(what), state) };
+    }
+
+    /// Sends `{'$inet_rdma', Port, {What, Detail}, State}`. To a process that has died: nothing.
+    pub fn tell_of(self, process: Process, what: &CStr, detail: &CStr, state: LinkState) {
         let pair = [&atom(what)[..], &atom(detail), &[sys::TERM_TUPLE, 2]].concat();
         // SAFETY: one term.
-        unsafe { self.send(process, &pair) };
+        unsafe { self.send_notice(process, &pair, state) };
     }
 
-    /// Sends `{'$inet_rdma', Port, Bytes}`. To a process that has died: nothing.
-    pub fn tell_bytes(self, process: Process, bytes: &[u8]) {
+    /// Sends `{'$inet_rdma', Port, Bytes, State}`. To a process that has died: nothing.
+    pub fn tell_bytes(self, process: Process, bytes: &[u8], state: LinkState) {
         let binary = [sys::TERM_BUF2BINARY, bytes.as_ptr().expose_provenance(), bytes.len()];
         // SAFETY: one term; the VM copies the bytes before the call returns.
-        unsafe { self.send(process, &binary) };
+        unsafe { self.send_notice(process, &binary, state) };
     }
 
-    /// Sends `{'$inet_rdma', Port, What}`.
+    /// Sends `{'$inet_rdma', Port, What, {State, Carrier, HasTcp}}`.
     ///
     /// # Safety
     ///
     /// `what` is one term in the form that erl_drv_send_term(3) describes, and the memory that it points to lives until
     /// the call returns.
-    unsafe fn send(self, process: Process, what: &[sys::ErlDrvTermData]) {
+    unsafe fn send_notice(self, process: Process, what: &[sys::ErlDrvTermData], state: LinkState) {
+        let [name, carrier, has_tcp] = atoms(state).map(atom);
+        let ends = [sys::TERM_TUPLE, 3, sys::TERM_TUPLE, 4];
+        // SAFETY: two terms, one of them as the caller promises; the tuple ends behind the port.
+        unsafe { self.send(process, &[what, &name, &carrier, &has_tcp, &ends].concat()) };
+    }
+
+    /// Sends a tuple that begins with `'$inet_rdma', Port`.
+    ///
+    /// # Safety
+    ///
+    /// `rest` is the other terms, in the form that erl_drv_send_term(3) describes, and the end of the tuple; the memory
+    /// that it points to lives until the call returns.
+    unsafe fn send(self, process: Process, rest: &[sys::ErlDrvTermData]) {
         // SAFETY: the type's invariant.
         let port = unsafe { sys::driver_mk_port(self.0) };
         let tag = atom(c"$inet_rdma");
-        let mut term = [&tag[..], &[sys::TERM_PORT, port], what, &[sys::TERM_TUPLE, 3]].concat();
-        // There are at most twelve words.
+        let mut term = [&tag[..], &[sys::TERM_PORT, port], rest].concat();
+        // There are at most twenty words.
         let words = c_int::try_from(term.len()).unwrap_or(c_int::MAX);
-        // SAFETY: the type's invariant; a tuple of three terms, the last as the caller promises.
+        // SAFETY: the type's invariant; a tuple, whose terms behind the port are as the caller promises.
         let _dead_or_told = unsafe { sys::erl_drv_send_term(port, process.0, term.as_mut_ptr(), words) };
     }
 
@@ -190,6 +230,21 @@ impl Port {
 fn atom(name: &CStr) -> [sys::ErlDrvTermData; 2] {
     // SAFETY: the VM only reads the name, and keeps its own copy.
     [sys::TERM_ATOM, unsafe { sys::driver_mk_atom(name.as_ptr().cast_mut()) }]
+}
+
+/// The atoms of `{State, Carrier, HasTcp}`.
+fn atoms(link: LinkState) -> [&'static CStr; 3] {
+    let state = match link.state {
+        State::Carried => c"carried",
+        State::Suspected => c"suspected",
+        State::Suspended => c"suspended",
+    };
+    let carrier = match link.carrier {
+        Carrier::Tcp => c"tcp",
+        Carrier::QueuePair => c"queue_pair",
+        Carrier::None => c"none",
+    };
+    [state, carrier, if link.has_tcp { c"true" } else { c"false" }]
 }
 
 /// A process, as the VM's driver interface names it.

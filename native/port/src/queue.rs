@@ -2,20 +2,21 @@
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use inet_rdma_assembly::{Gather, ReadLimit, Received};
-use inet_rdma_engine::connection::{Closed, Connection, ReadEnd};
+use inet_rdma_engine::connection::{Connection, ReadEnd};
 use inet_rdma_engine::looking::{LookStep, Looking};
-use inet_rdma_fabric::{Answer, Transport};
+use inet_rdma_fabric::Transport;
 use inet_rdma_session::{LENGTH_BYTES, PathId, Session};
+use inet_rdma_ways::Look;
 
-use crate::answers::{Answers, Looks};
+use crate::asked::Asked;
 use crate::block::{Block, Held};
 use crate::links::{self, Carried};
 use crate::noted::Noted;
 use crate::port::{Packet, Port};
-use crate::tally::{QueuePackets, Tally};
+use crate::tally::{QueuePackets, QueueWork, Tally};
 
 /// Maximum that one callback gives to the VM; then other ports and processes have their turn.
 const READ_MAX: ReadLimit = ReadLimit {
@@ -74,7 +75,9 @@ pub struct Queue {
     received: Vec<Received<Block>>,
     /// Ticks sent over the queue pair.
     ticks: u64,
-    answers: Answers,
+    asked: Asked,
+    /// The VM tells of its events.
+    is_watched: bool,
 }
 
 impl Queue {
@@ -92,7 +95,8 @@ impl Queue {
             post_is_costly: queue_pair.capabilities().post_is_costly,
             received: Vec::new(),
             ticks: 0,
-            answers: Answers::default(),
+            asked: Asked::default(),
+            is_watched: false,
             carried,
         }
     }
@@ -133,14 +137,14 @@ impl Queue {
     }
 
     /// Asks the VM to tell of its events. False: it cannot.
-    pub fn watch(&self, port: Port) -> bool {
+    pub fn watch(&mut self, port: Port) -> bool {
+        self.is_watched = true;
         self.watched_fds().all(|fd| {
             links::keep(fd, Arc::clone(self.connection()) as _);
-            let is_watched = port.watch(fd);
-            if !is_watched {
+            port.watch(fd) || {
                 links::forget(fd);
+                false
             }
-            is_watched
         })
     }
 
@@ -247,8 +251,7 @@ impl Queue {
         self.output != Output::Free
     }
 
-    /// Decides when to look again, after a read that found nothing more. `must_look`: look in the next turn in any
-    /// case.
+    /// Decides when to look again, after a read that found no more. `must_look`: in the next turn in any case.
     pub fn wait(&mut self, packets: usize, must_look: bool) {
         if self.input == Input::Held {
             return;
@@ -353,19 +356,15 @@ impl Queue {
         }
     }
 
-    /// Looks whether the peer's device has answered since the last call, and asks it again. True: too many calls in a
-    /// row have found no answer.
-    #[must_use]
-    pub fn ask(&mut self, looks: Looks) -> bool {
-        let ack_timeout = self.connection().queue_pair().capabilities().ack_timeout;
-        let has_answered = self.connection().ask() != Answer::Awaited;
-        self.answers.look(has_answered, looks.until_given_up(ack_timeout))
+    /// Asks the peer's device for an answer behind all writes.
+    pub fn ask(&mut self, now: Instant) {
+        self.asked.begin(now, self.carried.connection.ask());
     }
 
-    /// Ends the connection after the arrived packets, as the peer's host does not answer.
-    pub fn give_up(&mut self) {
-        self.connection().close_behind_arrivals(Closed::Unanswered);
-        self.look_soon();
+    /// Looks what the peer's device owes, and asks it again. `due`: as of [`Asked::handle`].
+    pub fn look_at_peer(&mut self, now: Instant, due: Duration) -> Look {
+        let retry = self.connection().queue_pair().capabilities().ack_timeout;
+        self.asked.handle(now, self.carried.connection.ask(), due, retry)
     }
 
     /// The packets that the session does not count.
@@ -376,6 +375,11 @@ impl Queue {
         }
     }
 
+    /// The work that it has done.
+    pub fn work(&self) -> QueueWork {
+        self.connection().statistics().into()
+    }
+
     /// Number of bytes that the peer has read, as it has acknowledged.
     pub fn read_by_peer(&self) -> u64 {
         self.connection().read_by_peer()
@@ -384,8 +388,13 @@ impl Queue {
     /// Ends the connection in order. The peer reads the sent bytes, then the end.
     pub fn close(mut self, port: Port) {
         self.carried.writer.close();
-        for fd in self.watched_fds() {
-            port.unwatch(fd);
+        self.unwatch(port);
+    }
+
+    /// The VM tells of its events no more. The connection stays.
+    pub fn unwatch(&mut self, port: Port) {
+        if std::mem::take(&mut self.is_watched) {
+            self.watched_fds().for_each(|fd| port.unwatch(fd));
         }
     }
 }

@@ -105,6 +105,12 @@ unsafe extern "C" {
     pub fn driver_failure_atom(port: ErlDrvPort, reason: *mut c_char) -> c_int;
     pub fn driver_mk_atom(name: *mut c_char) -> ErlDrvTermData;
     pub fn driver_mk_port(port: ErlDrvPort) -> ErlDrvTermData;
+    pub fn driver_create_port(
+        creator: ErlDrvPort,
+        connected: ErlDrvTermData,
+        name: *mut c_char,
+        data: ErlDrvData,
+    ) -> ErlDrvPort;
     pub fn driver_caller(port: ErlDrvPort) -> ErlDrvTermData;
     pub fn erl_drv_send_term(
         port: ErlDrvTermData,

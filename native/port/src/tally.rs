@@ -2,6 +2,7 @@
 
 use std::ops::AddAssign;
 
+use inet_rdma_engine::connection::Statistics;
 use inet_rdma_session::LENGTH_BYTES;
 
 /// Packets of queue pairs that the session does not count.
@@ -17,6 +18,35 @@ impl AddAssign for QueuePackets {
     fn add_assign(&mut self, more: QueuePackets) {
         self.received += more.received;
         self.ticks_sent += more.ticks_sent;
+    }
+}
+
+/// The work of queue pairs.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct QueueWork {
+    /// Transfers that waited for a free receive slot of the peer.
+    pub credit_stalls: u64,
+    /// Wake-ups of the peer that cost a system call.
+    pub wakeups_sent: u64,
+    /// Wake-ups of this node that cost a system call.
+    pub wakeups_received: u64,
+}
+
+impl From<Statistics> for QueueWork {
+    fn from(all: Statistics) -> QueueWork {
+        QueueWork {
+            credit_stalls: all.stream.credit_stalls,
+            wakeups_sent: all.wakeups_sent,
+            wakeups_received: all.wakeups_received,
+        }
+    }
+}
+
+impl AddAssign for QueueWork {
+    fn add_assign(&mut self, more: QueueWork) {
+        self.credit_stalls += more.credit_stalls;
+        self.wakeups_sent += more.wakeups_sent;
+        self.wakeups_received += more.wakeups_received;
     }
 }
 

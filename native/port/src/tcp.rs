@@ -1,49 +1,74 @@
 //! The TCP path of a link: its socket in the VM's poll set.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use inet_rdma_fabric::crash::EndsAtCrash;
 use inet_rdma_fabric::lingering;
-use inet_rdma_path_tcp::{Compression, Lost, Protection, ReceiveError, SealState, TcpPath, Transmitted};
+use inet_rdma_path_tcp::{
+    Codec, Compression, Lost, Protection, ReceiveError, Received, SealState, TcpPath, Transmitted, descriptors,
+};
 use inet_rdma_session::{Session, Sink};
+use inet_rdma_ways::Look;
 
 use crate::block::{Block, Held};
 use crate::links;
 use crate::port::Port;
 use crate::tally::Tally;
-use crate::tcp_answers::TcpAnswers;
 use crate::tcp_info;
+
+/// The addresses of a TCP connection.
+#[derive(Clone, Copy)]
+pub struct Ends {
+    pub own: SocketAddr,
+    pub peer: SocketAddr,
+}
+
+/// The time after which the port writes again where the kernel had no memory for the bytes, as no event tells of
+/// memory. Short beside what a lost segment costs, Linux's TCP_RTO_MIN of 200 ms.
+const AGAIN: Duration = Duration::from_millis(10);
+
+/// The state of outgoing bytes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Output {
+    /// There may be room.
+    Free,
+    /// The socket takes no more bytes.
+    Blocked,
+    /// The kernel had no memory for more: the port writes again at this time.
+    Again(Instant),
+    /// Nothing more can be sent, for this reason. Bytes that have arrived are still read.
+    Failed(Lost),
+}
 
 /// A TCP connection that carries the link's session, or stands by.
 pub struct Tcp {
+    /// Before the path: it is dropped first.
+    _ends_at_crash: EndsAtCrash,
     path: TcpPath,
     fd: RawFd,
     /// True if the VM tells when the socket is readable.
     is_watched: bool,
-    /// True while the socket takes no more bytes.
-    is_blocked: bool,
+    output: Output,
     /// True if the VM tells when the socket is writable.
     is_watched_writable: bool,
-    /// The reason why nothing more can be sent. Bytes that have arrived are still read, up to the end.
-    failed: Option<Lost>,
-    answers: TcpAnswers,
 }
 
 impl Tcp {
-    /// A path over the caller's connection, by a descriptor of its own.
-    pub fn adopt(socket: BorrowedFd<'_>) -> std::io::Result<Tcp> {
-        let path = TcpPath::adopt(socket)?;
-        Ok(Tcp {
+    /// A path over the connection of this descriptor.
+    pub fn adopt(socket: OwnedFd) -> Tcp {
+        let path = TcpPath::adopt(socket);
+        Tcp {
+            _ends_at_crash: EndsAtCrash::enter(path.socket().as_fd()),
             fd: path.socket().as_raw_fd(),
             path,
             is_watched: false,
-            is_blocked: false,
+            output: Output::Free,
             is_watched_writable: false,
-            failed: None,
-            answers: TcpAnswers::default(),
-        })
+        }
     }
 
     /// Seals the path from its first byte on.
@@ -51,10 +76,9 @@ impl Tcp {
         self.path.seal(protection);
     }
 
-    /// Compresses, from the first byte on, the bytes that this side sends, those that the peer sends, or both. False:
-    /// there is no memory for it.
-    pub fn compress(&mut self, sends: bool, receives: bool) -> bool {
-        self.path.compress(sends, receives)
+    /// Compresses from the first byte on.
+    pub fn compress(&mut self, codec: Codec) {
+        self.path.compress(codec);
     }
 
     /// Counts of the sent and of the received bytes. None: neither side compresses.
@@ -77,6 +101,17 @@ impl Tcp {
         self.path.is_local()
     }
 
+    /// The addresses of both ends. None: the kernel does not say.
+    pub fn ends(&self) -> Option<Ends> {
+        let (own, peer) = self.path.ends()?;
+        Some(Ends { own, peer })
+    }
+
+    /// The socket.
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.path.socket().as_fd()
+    }
+
     /// The descriptor that the VM watches.
     pub fn fd(&self) -> RawFd {
         self.fd
@@ -96,36 +131,62 @@ impl Tcp {
 
     /// Whether a write would find no room.
     pub fn is_blocked(&self) -> bool {
-        self.is_blocked
+        matches!(self.output, Output::Blocked | Output::Again(_))
     }
 
     /// Notes that the socket is writable. [`Self::transmit`] must follow.
     pub fn handle_writable(&mut self) {
-        self.is_blocked = false;
+        if self.output == Output::Blocked {
+            self.output = Output::Free;
+        }
+    }
+
+    /// The time of the next [`Self::try_again`], if the kernel had no memory.
+    pub fn again_at(&self) -> Option<Instant> {
+        match self.output {
+            Output::Again(at) => Some(at),
+            Output::Free | Output::Blocked | Output::Failed(_) => None,
+        }
+    }
+
+    /// True if it is time to write again: [`Self::transmit`] must follow.
+    #[must_use]
+    pub fn try_again(&mut self, now: Instant) -> bool {
+        let is_time = self.again_at().is_some_and(|at| at <= now);
+        if is_time {
+            self.output = Output::Free;
+        }
+        is_time
+    }
+
+    /// True if [`Self::receive`] has something to do even if the socket is not readable: the last one has left bytes,
+    /// or nothing more can be sent.
+    pub fn is_due(&self) -> bool {
+        self.path.holds_input() || matches!(self.output, Output::Failed(_))
     }
 
     /// Writes the bytes that the session has for this path, as far as there is room. [`Self::receive`] returns an error
     /// of this call, after the bytes that have arrived.
     pub fn transmit(&mut self, port: Port, session: &mut Session<Held, Block>) {
-        if self.is_blocked || self.failed.is_some() {
+        if self.output != Output::Free {
             return;
         }
-        self.is_blocked = match self.path.transmit(session) {
-            Ok(Transmitted::All) => false,
+        self.output = match self.path.transmit(session) {
             // Without a watch the link is not started, or about to end.
-            Ok(Transmitted::Blocked) => self.is_watched,
-            Err(lost) => {
-                self.failed = Some(lost);
-                false
-            }
+            Ok(Transmitted::Blocked) if self.is_watched => Output::Blocked,
+            Ok(Transmitted::All | Transmitted::Blocked) => Output::Free,
+            Ok(Transmitted::NoMemory) => Output::Again(Instant::now() + AGAIN),
+            Err(lost) => Output::Failed(lost),
         };
-        if self.is_blocked != self.is_watched_writable {
-            self.is_watched_writable = self.is_blocked;
-            port.watch_writable(self.fd, self.is_blocked);
+        let is_blocked = self.output == Output::Blocked;
+        if is_blocked != self.is_watched_writable {
+            self.is_watched_writable = is_blocked;
+            port.watch_writable(self.fd, is_blocked);
         }
     }
 
-    /// Gives the session the bytes that have arrived, and the VM the packets in them.
+    /// Gives the session the bytes that have arrived, and the VM the packets in them, up to the bounds of a turn. Once
+    /// nothing more can be sent the connection is lost behind these bytes: the kernel may know of no end.
     pub fn receive(
         &mut self,
         port: Port,
@@ -133,49 +194,50 @@ impl Tcp {
         tally: &mut Tally,
     ) -> Result<(), ReceiveError> {
         let received = self.path.receive(session, &mut ToVm { port, tally });
-        match (received, self.failed) {
-            (Err(ReceiveError::Lost(_)), Some(lost)) => Err(lost.into()),
-            (received, _) => received,
+        match (received, self.output) {
+            // Behind the peer's end in order a write fails with this error.
+            (Err(ReceiveError::Lost(Lost::Eof)), Output::Failed(Lost::Error(error)))
+                if error.raw_os_error() == libc::EPIPE =>
+            {
+                Err(Lost::Eof.into())
+            }
+            (Ok(Received::All) | Err(ReceiveError::Lost(_)), Output::Failed(lost)) => Err(lost.into()),
+            (received, _) => received.map(|_all_or_more| ()),
         }
     }
 
-    /// See [`TcpAnswers::look`].
-    #[must_use]
-    pub fn has_not_answered(&mut self, now: Instant, looks: u32) -> bool {
-        let socket = self.path.socket();
-        self.answers.look(now, looks, || tcp_info::acknowledged(socket.as_fd()))
-    }
-
-    /// The next look is the first one.
-    pub fn forget_answers(&mut self) {
-        self.answers.forget();
+    /// What the peer's kernel owes.
+    pub fn look_at_peer(&self) -> Look {
+        tcp_info::look(self.path.socket().as_fd())
     }
 
     /// Closes the connection. The VM may hold on to the descriptor a little longer; the peer sees the end at once.
-    pub fn close(self, port: Port) {
+    /// Returns the contexts of compression, for the next connection.
+    pub fn close(mut self, port: Port) -> Codec {
         self.path.shutdown();
         if self.is_watched {
             port.unwatch(self.fd);
         }
+        self.path.take_codec()
+    }
+
+    /// Resets the connection. [`Self::close`] must follow.
+    pub fn reset(&self) {
+        self.path.reset();
     }
 
     /// Ends the connection after the written bytes, which the peer reads first.
     pub fn finish(self, port: Port) {
         let held = VecDeque::from(self.path.held().to_vec());
-        lingering::close(self.path.socket(), held, self.failed.is_some());
+        lingering::close(self.path.socket(), held, matches!(self.output, Output::Failed(_)));
         if self.is_watched {
             port.unwatch(self.fd);
         }
     }
 
-    /// Ends the connection for the peer at once; the descriptor stays open.
-    pub fn shut_down(&self) {
-        self.path.shutdown();
-    }
-
     /// Another descriptor of the socket, for the caller to close.
-    pub fn duplicate(&self) -> std::io::Result<std::os::fd::OwnedFd> {
-        self.path.socket().try_clone()
+    pub fn duplicate(&self) -> std::io::Result<OwnedFd> {
+        descriptors::copy_of(self.path.socket().as_fd())
     }
 }
 

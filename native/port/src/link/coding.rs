@@ -10,17 +10,7 @@ use inet_rdma_session::proof::Secret;
 
 use super::Link;
 use crate::numbers::{ANSWER_NUMBERS, Number, values};
-
-/// How one TCP connection is coded; both sides agree.
-#[derive(Default)]
-pub struct Coding<'a> {
-    /// None: the connection is in clear.
-    pub sealing: Option<Sealing<'a>>,
-    /// This side compresses.
-    pub sends_compressed: bool,
-    /// The peer compresses.
-    pub receives_compressed: bool,
-}
+use crate::tcp::Tcp;
 
 /// The carrier's parameters of a TCP connection that both sides have taken out of TLS.
 pub struct Sealing<'a> {
@@ -78,7 +68,7 @@ pub(crate) const SEALING: &[Number<SealState>] = &[
     ("peer_key_generation", |seals| seals.peer_generation.into()),
 ];
 
-/// The counts of compression over the present TCP connection, of sent and of received bytes.
+/// The counts of compression over all TCP connections of a link, of sent and of received bytes.
 pub(crate) const COMPRESSION: &[Number<[Compression; 2]>] = &[
     ("plain_bytes_sent", |[sent, _]| sent.plain_bytes),
     ("wire_bytes_sent", |[sent, _]| sent.wire_bytes),
@@ -99,7 +89,18 @@ impl Link {
 
     /// The numbers of [`COMPRESSION`]; none if neither side compresses.
     pub fn compression(&self) -> Vec<u64> {
-        let counts = self.tcp.as_ref().and_then(|tcp| tcp.compression());
+        let counts = self.compressed(self.tcp.as_ref());
         counts.map_or_else(Vec::new, |counts| values(COMPRESSION, &counts))
+    }
+
+    /// The counts of compression over the TCP connections that are gone, and over this one.
+    pub(super) fn compressed(&self, tcp: Option<&Tcp>) -> Option<[Compression; 2]> {
+        let Some([sent, received]) = tcp.and_then(Tcp::compression) else {
+            return self.past_compression;
+        };
+        let mut all = self.past_compression.unwrap_or_default();
+        all[0] += sent;
+        all[1] += received;
+        Some(all)
     }
 }

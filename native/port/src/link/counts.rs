@@ -7,6 +7,7 @@ use super::earning::Traffic;
 use crate::numbers::{ANSWER_NUMBERS, Number, values};
 use crate::queue::Queue;
 use crate::round_trips::ROUND_TRIPS;
+use crate::tally::QueueWork;
 use crate::tcp::Tcp;
 
 /// What a link counts over all its paths, by the keys of the carrier's `inet_rdma_counts`; `has_tcp` and
@@ -31,9 +32,26 @@ pub(crate) const COUNTS: &[Number<Link>] = &[
     ("suspended_ms", |link| {
         u64::try_from(link.outage.total().as_millis()).unwrap_or(u64::MAX)
     }),
+    ("suspicions", |link| link.ways.counts().suspicions),
+    ("false_suspicions", |link| link.ways.counts().false_suspicions),
+    ("credit_stalls", |link| link.queue_work().credit_stalls),
+    ("wakeups_sent", |link| link.queue_work().wakeups_sent),
+    ("wakeups_received", |link| link.queue_work().wakeups_received),
     ("has_tcp", |link| link.tcp.is_some().into()),
     ("carried_by_queue", |link| link.is_carried_by_queue().into()),
 ];
+
+/// What `inet:getstat/1` says of a link, over all its paths: averages are left to the reader.
+pub struct SocketCounts {
+    pub packets_received: u64,
+    pub packets_sent: u64,
+    pub bytes_received: u64,
+    pub bytes_sent: u64,
+    pub bytes_pending: u64,
+    pub largest_received: u64,
+    pub largest_sent: u64,
+    pub deviation_received: u64,
+}
 
 impl Link {
     /// Packets received and sent, ticks included.
@@ -47,9 +65,31 @@ impl Link {
         )
     }
 
+    /// The work of all queue pairs.
+    fn queue_work(&self) -> QueueWork {
+        let mut work = self.past_work;
+        work += self.queue.as_ref().map(Queue::work).unwrap_or_default();
+        work
+    }
+
     /// Bytes that wait for room.
     pub fn unsent_bytes(&self) -> u64 {
         (self.session.unsent_bytes() + self.tcp.as_ref().map_or(0, Tcp::held_bytes)) as u64
+    }
+
+    /// The counts of a socket.
+    pub fn socket_counts(&self) -> SocketCounts {
+        let (packets_received, packets_sent) = self.packets();
+        SocketCounts {
+            packets_received,
+            packets_sent,
+            bytes_received: self.tally.bytes_received(),
+            bytes_sent: self.session.counts().bytes_sent,
+            bytes_pending: self.unsent_bytes(),
+            largest_received: self.tally.largest_received(),
+            largest_sent: self.tally.largest_sent(),
+            deviation_received: self.tally.deviation_received() as u64,
+        }
     }
 
     /// The numbers of [`COUNTS`] from `first` on, as many as an answer takes.

@@ -22,7 +22,7 @@ impl Link {
     /// Called when a process or the VM closes the port while bytes wait: the peer gets them if it reads in time.
     pub fn flush(&mut self, port: Port) {
         self.transmit(port);
-        if self.tcp.is_none() && self.queue.is_none() {
+        if (self.tcp.is_none() || !self.is_started) && self.queue.is_none() {
             // No path takes the bytes. The VM closes the port after this call if the port's queue is empty: do not mark
             // it.
             self.unmark(port);
@@ -52,15 +52,8 @@ impl Link {
             tcp.transmit(port, &mut self.session);
             tcp.finish(port);
         }
-        if let Some(queue) = self.queue.take() {
+        for queue in [self.queue.take(), self.retired.take()].into_iter().flatten() {
             queue.close(port);
-        }
-    }
-
-    /// Called when the VM ends at once and writes a crash dump, for which the peer must not wait.
-    pub fn shut_down(&mut self) {
-        if let Some(tcp) = &self.tcp {
-            tcp.shut_down();
         }
     }
 }

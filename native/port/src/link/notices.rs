@@ -13,6 +13,10 @@ pub(super) const KEY_DUE: &CStr = c"key_due";
 pub(super) const STALLED: &CStr = c"stalled";
 /// The peer takes bytes again.
 pub(super) const RESUMED: &CStr = c"resumed";
+/// A path is suspected, or another one of two answers again.
+pub(super) const SUSPECTED: &CStr = c"suspected";
+/// What was suspected has answered.
+pub(super) const TRUSTED: &CStr = c"trusted";
 /// The TCP connection is gone, and a queue pair that may be lost with it, too; with the reason, a [`Loss`].
 pub(super) const LOST: &CStr = c"lost";
 /// Another TCP connection is there.
@@ -42,8 +46,6 @@ impl Loss {
     pub(super) const QUEUE_PAIR: Loss = Loss(c"queue_pair");
     /// The VM cannot watch another descriptor.
     pub(super) const SYSTEM_LIMIT: Loss = Loss(c"system_limit");
-    /// The peer's host has acknowledged nothing for as long as the carrier waits.
-    pub(super) const UNANSWERED: Loss = Loss(c"unanswered");
     /// An attempt of the peer to resume gives it up.
     pub(super) const SUPERSEDED: Loss = Loss(c"superseded");
 }

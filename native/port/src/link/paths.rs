@@ -1,19 +1,21 @@
 //! Paths that come and go.
 
 use std::io;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use inet_rdma_engine::connection::Closed;
+use inet_rdma_path_tcp::Codec;
 use inet_rdma_session::{PathId, Standing};
+use inet_rdma_ways::Way;
 
-use super::coding::Coding;
+use super::coding::Sealing;
 use super::notices::{Loss, PEER_MISBEHAVED, RESTORED, RETURNED};
 use super::{Fate, Link};
 use crate::links::{self, Carried};
 use crate::port::Port;
 use crate::queue::Queue;
-use crate::tcp::Tcp;
+use crate::tcp::{Ends, Tcp};
 
 /// The window of a TCP connection within one host: more bytes under way give no throughput and delay the small packets
 /// behind them.
@@ -29,8 +31,12 @@ impl Link {
         if let Some(before) = self.queue.take() {
             self.drop_queue(port, before);
         }
-        let queue = Queue::new(carried, id);
+        let mut queue = Queue::new(carried, id);
         self.session.add_path(id, queue.is_mortal());
+        match queue.is_mortal() {
+            true => self.ways.add(Way::QueuePair),
+            false => self.ways.add_exempt(Way::QueuePair),
+        }
         let is_watched = !self.is_started || queue.watch(port);
         self.queue = Some(queue);
         self.begin_queue();
@@ -110,7 +116,11 @@ impl Link {
 
     pub(super) fn lose_tcp(&mut self, port: Port, loss: Loss) {
         let Some(tcp) = self.tcp.take() else { return };
-        tcp.close(port);
+        self.ways.remove(Way::Tcp);
+        // To the peer an end in order would mean that this process has ended.
+        tcp.reset();
+        self.past_compression = self.compressed(Some(&tcp));
+        self.codec = tcp.close(port);
         self.session.lose_tcp();
         self.round_trips.forget_question();
         self.changes.losses += 1;
@@ -126,8 +136,8 @@ impl Link {
             self.lose_queue(port);
             return Fate::Lives;
         }
-        let is_loss = matches!(reason, Closed::PeerGone | Closed::Unanswered | Closed::Fabric(_))
-            && self.queue.as_ref().is_some_and(Queue::is_mortal);
+        let is_loss =
+            matches!(reason, Closed::PeerGone | Closed::Fabric(_)) && self.queue.as_ref().is_some_and(Queue::is_mortal);
         if !is_loss || self.secret.is_none() || self.deadline.is_some() {
             return Fate::Ends;
         }
@@ -142,6 +152,7 @@ impl Link {
 
     pub(super) fn lose_queue(&mut self, port: Port) {
         if let Some(queue) = self.queue.take() {
+            self.ways.remove(Way::QueuePair);
             self.drop_queue(port, queue);
             self.session.lose_path();
             self.follows = false;
@@ -161,7 +172,24 @@ impl Link {
 
     pub(super) fn drop_queue(&mut self, port: Port, queue: Queue) {
         self.past += queue.packets();
+        self.past_work += queue.work();
         queue.close(port);
+    }
+
+    /// Gives up a queue pair that has carried packets. The peer takes its close for the end of the link until it has
+    /// resumed, too: its first frame over the TCP connection says so.
+    fn retire(&mut self, port: Port, mut queue: Queue) {
+        queue.unwatch(port);
+        if let Some(before) = self.retired.replace(queue) {
+            self.drop_queue(port, before);
+        }
+    }
+
+    /// The peer has resumed without it.
+    pub(super) fn drop_retired(&mut self, port: Port) {
+        if let Some(queue) = self.retired.take() {
+            self.drop_queue(port, queue);
+        }
     }
 
     /// The number of this side's next attempt to resume.
@@ -181,9 +209,12 @@ impl Link {
             return None;
         }
         if let Some(mut tcp) = self.tcp.take() {
+            self.ways.remove(Way::Tcp);
             // Receive first what has arrived: the peer need not send it again.
             let received = tcp.receive(port, &mut self.session, &mut self.tally);
-            tcp.close(port);
+            tcp.reset();
+            self.past_compression = self.compressed(Some(&tcp));
+            self.codec = tcp.close(port);
             self.round_trips.forget_question();
             self.changes.losses += 1;
             self.loss = Some(Loss::SUPERSEDED);
@@ -195,7 +226,11 @@ impl Link {
                 self.end_within(Duration::ZERO);
             }
         }
-        let standing = self.session.suspend(attempt).ok();
+        // A queue pair that is suspected is given up like the TCP connection.
+        let standing = match self.ways.is_suspected(Way::QueuePair) {
+            true => self.session.suspend_without_path(attempt).ok(),
+            false => self.session.suspend(attempt).ok(),
+        };
         // An earlier attempt may have given up a queue pair that this one keeps.
         self.begin_queue();
         self.attempt_until = Some(Instant::now() + ATTEMPT);
@@ -217,45 +252,52 @@ impl Link {
         self.tell_lost_again(port);
     }
 
-    /// Begins the session over this TCP connection.
-    pub fn attach(&mut self, socket: BorrowedFd<'_>, coding: &Coding<'_>) -> io::Result<()> {
-        let tcp = self.adopt(socket, coding)?;
+    /// Begins the session over this TCP connection. Its bytes, and those of the connections that replace it, are
+    /// compressed by `codec`.
+    pub fn attach(&mut self, socket: OwnedFd, codec: Codec, sealing: Option<&Sealing<'_>>) -> io::Result<()> {
+        self.codec = codec;
+        let tcp = self.adopt(socket, sealing)?;
         self.add_tcp(tcp);
         Ok(())
     }
 
-    /// A path over the caller's connection.
-    fn adopt(&self, socket: BorrowedFd<'_>, coding: &Coding<'_>) -> io::Result<Tcp> {
-        let mut tcp = Tcp::adopt(socket)?;
-        if let Some(sealing) = &coding.sealing {
+    /// A path over this connection.
+    fn adopt(&mut self, socket: OwnedFd, sealing: Option<&Sealing<'_>>) -> io::Result<Tcp> {
+        let mut tcp = Tcp::adopt(socket);
+        if let Some(sealing) = sealing {
             let secret = self.secret.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
             let role = self.session.role();
             tcp.seal(&sealing.protection(secret, role)?);
         }
-        match tcp.compress(coding.sends_compressed, coding.receives_compressed) {
-            true => Ok(tcp),
-            false => Err(io::ErrorKind::OutOfMemory.into()),
-        }
+        tcp.compress(std::mem::take(&mut self.codec));
+        Ok(tcp)
     }
 
     fn add_tcp(&mut self, tcp: Tcp) {
         if tcp.is_local() {
             self.session.set_window(WINDOW_BYTES_LOCAL);
         }
+        self.ends = self.ends.or_else(|| tcp.ends());
         self.tcp = Some(tcp);
+        self.ways.add(Way::Tcp);
         self.note_carried();
     }
 
-    /// Resumes the session over this TCP connection of an attempt, on which the peer has sent its standing. None: a
-    /// newer attempt has come before.
+    /// Resumes the session over this TCP connection of an attempt, on which the peer has sent its standing. An error:
+    /// there is no descriptor for it. None: a newer attempt has come before.
     pub fn resume(
         &mut self,
         port: Port,
         attempt: u64,
-        socket: BorrowedFd<'_>,
+        socket: io::Result<OwnedFd>,
         theirs: Standing,
-        coding: &Coding<'_>,
+        sealing: Option<&Sealing<'_>>,
     ) -> Option<Fate> {
+        let is_queue_used = self.session.is_sent_by_queue()
+            || self
+                .queue
+                .as_ref()
+                .is_some_and(|queue| self.session.reads_queue(queue.id()));
         let keeps_queue = match self.session.resume(attempt, theirs) {
             Ok(keeps_queue) => {
                 self.attempt_until = None;
@@ -268,7 +310,11 @@ impl Link {
             }
         };
         if let Some(queue) = self.queue.take_if(|_| !keeps_queue) {
-            self.drop_queue(port, queue);
+            self.ways.remove(Way::QueuePair);
+            match is_queue_used {
+                true => self.retire(port, queue),
+                false => self.drop_queue(port, queue),
+            }
             self.follows = false;
             self.note_carried();
         }
@@ -276,19 +322,22 @@ impl Link {
             // The queue pair was lost while the attempt was under way: both sides continue without it, by another
             // attempt.
             self.tell_lost(port, Loss::QUEUE_PAIR);
+            self.schedule(port);
             return Some(Fate::Lives);
         }
         self.begin_queue();
-        let mut tcp = match self.adopt(socket, coding) {
+        let mut tcp = match socket.and_then(|socket| self.adopt(socket, sealing)) {
             Ok(tcp) => tcp,
             Err(error) => {
                 self.tell_lost(port, error.into());
+                self.schedule(port);
                 return Some(Fate::Lives);
             }
         };
         if self.is_started && !tcp.watch(port) {
-            tcp.close(port);
+            self.codec = tcp.close(port);
             self.tell_lost(port, Loss::SYSTEM_LIMIT);
+            self.schedule(port);
             return Some(Fate::Lives);
         }
         self.add_tcp(tcp);
@@ -297,6 +346,16 @@ impl Link {
         self.transmit(port);
         self.schedule(port);
         Some(Fate::Lives)
+    }
+
+    /// The addresses of the TCP connection on which the link began.
+    pub fn ends(&self) -> Option<Ends> {
+        self.ends
+    }
+
+    /// The socket of the present TCP connection.
+    pub fn tcp_socket(&self) -> Option<BorrowedFd<'_>> {
+        self.tcp.as_ref().map(Tcp::socket)
     }
 
     /// Lends another descriptor of the TCP connection, until [`links::take_back`].

@@ -6,12 +6,14 @@ use std::time::Instant;
 use inet_rdma_engine::connection::ReadEnd;
 use inet_rdma_path_tcp::ReceiveError;
 use inet_rdma_session::Event;
+use inet_rdma_ways::Way;
 
 use super::notices::{MOVED, PEER_CLOSED};
 use super::timer::Timer;
 use super::{Fate, Link};
 use crate::port::Port;
 use crate::queue::Queue;
+use crate::tcp::Tcp;
 
 impl Link {
     /// One of the descriptors is readable.
@@ -53,11 +55,17 @@ impl Link {
             let change = self.stall.look(Instant::now());
             self.tell_stall(port, change);
         }
+        self.look_if_due(port);
         if self.attempt_until.is_some_and(|until| until <= Instant::now()) {
             self.fail_attempt(port);
         }
-        if self.gathers {
+        let is_time = self.tcp.as_mut().is_some_and(|tcp| tcp.try_again(Instant::now()));
+        if self.gathers || is_time {
             self.transmit(port);
+        }
+        // The last turn has left bytes, or a write has failed.
+        if self.is_started && self.tcp.as_ref().is_some_and(Tcp::is_due) && self.receive(port) == Fate::Ends {
+            return Fate::Ends;
         }
         // A write or a tick has found the end.
         if self.is_started && self.queue.as_ref().is_some_and(Queue::has_ended_unread) {
@@ -86,6 +94,8 @@ impl Link {
         }
         match received {
             Ok(()) => {
+                self.drop_retired(port);
+                self.look_if_suspected(port, Way::Tcp);
                 // Acknowledgements that came make room in the log, and one may be due.
                 self.transmit_unless_gathering(port);
                 self.follow(port);
@@ -113,11 +123,7 @@ impl Link {
     pub(super) fn handle_events(&mut self, port: Port) -> Fate {
         while let Some(event) = self.session.poll_event() {
             match event {
-                Event::Control(message) => {
-                    if let Some(watcher) = self.watcher {
-                        port.tell_bytes(watcher, &message);
-                    }
-                }
+                Event::Control(message) => self.tell_bytes(port, &message),
                 Event::Moved => {
                     self.changes.moves += 1;
                     self.begin_queue();
@@ -150,6 +156,9 @@ impl Link {
         // The end that the peer has said lies behind packets of the queue pair.
         if self.handle_events(port) == Fate::Ends {
             return Fate::Ends;
+        }
+        if packets > 0 {
+            self.look_if_suspected(port, Way::QueuePair);
         }
         let Some(queue) = &mut self.queue else {
             return Fate::Lives;

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use inet_rdma_session::LENGTH_BYTES;
+use inet_rdma_ways::Way;
 
 use super::Link;
 use crate::port::{Packet, Port};
@@ -90,6 +91,7 @@ impl Link {
             };
             self.session.handle_passed(sent, total);
             if sent == total {
+                self.heed_write(Way::QueuePair);
                 self.heed_key(port);
                 return;
             }
@@ -110,14 +112,16 @@ impl Link {
         } else {
             self.transmit(port);
         }
+        self.heed_write(Way::QueuePair);
     }
 
     /// Writes the waiting bytes, as far as the paths have room.
     pub(super) fn transmit(&mut self, port: Port) {
         self.gathers = false;
         let before = self.session.unsent_bytes();
-        if let Some(tcp) = &mut self.tcp {
-            tcp.transmit(port, &mut self.session);
+        // Before the start the last message of the handshake may be still to come, over the caller's descriptor.
+        if self.is_started {
+            self.transmit_by_tcp(port);
         }
         if let Some(queue) = &mut self.queue {
             if self.session.is_sent_by_queue() {
@@ -125,7 +129,11 @@ impl Link {
                     self.session.handle_queue_read(queue.read_by_peer());
                 }
                 // The write has reached its bound: other ports have their turn before the rest.
+                let queued = self.session.unsent_bytes();
                 self.gathers = queue.transmit(&mut self.session);
+                if self.session.unsent_bytes() < queued {
+                    self.heed_write(Way::QueuePair);
+                }
             }
         }
         self.heed_key(port);
@@ -134,6 +142,28 @@ impl Link {
             self.tell_stall(port, change);
         }
         self.update_busy(port);
+    }
+
+    fn transmit_by_tcp(&mut self, port: Port) {
+        if self
+            .tcp
+            .as_ref()
+            .is_some_and(|tcp| !tcp.is_blocked() && self.tcp_takes(tcp))
+        {
+            self.look_first(port, Way::Tcp);
+        }
+        let Some(tcp) = &mut self.tcp else { return };
+        let before = self.session.tcp_bytes() + tcp.held_bytes();
+        tcp.transmit(port, &mut self.session);
+        match self.session.tcp_bytes() + tcp.held_bytes() < before {
+            true => self.heed_write(Way::Tcp),
+            false => self.ways.handle_quiet(Way::Tcp),
+        }
+    }
+
+    /// Whether bytes of packets wait that the connection may take.
+    fn tcp_takes(&self, tcp: &Tcp) -> bool {
+        self.session.has_tcp_bytes_due() || tcp.held_bytes() > 0
     }
 
     pub(super) fn update_busy(&mut self, port: Port) {
@@ -158,9 +188,13 @@ impl Link {
     /// Tells the peer that this node lives, before all waiting bytes.
     pub fn tick(&mut self, port: Port) {
         self.session.shrink();
+        for way in [Way::Tcp, Way::QueuePair] {
+            self.look_first(port, way);
+        }
         match &mut self.queue {
             Some(queue) if self.session.is_sent_by_queue() => {
                 queue.tick();
+                self.ways.handle_quiet(Way::QueuePair);
                 // Acknowledge over TCP, so that both sides notice if the TCP connection that stands by is dead. Before
                 // the start the connection belongs to the settlement.
                 if self.is_started && self.tcp.is_some() {
@@ -187,6 +221,9 @@ impl Link {
     pub fn control(&mut self, port: Port, message: &[u8]) -> bool {
         let is_taken = self.tcp.is_some() && self.session.control(message.to_vec());
         self.transmit(port);
+        if is_taken {
+            self.heed_write(Way::Tcp);
+        }
         self.schedule(port);
         is_taken
     }

@@ -3,9 +3,12 @@
 use std::ffi::CStr;
 use std::fmt::Display;
 
+use inet_rdma_ways::LinkState;
+
 use super::Link;
 use super::notices::{EARNED, KEY_DUE, LOST, Loss, PEER_MISBEHAVED, RESUMED, STALLED};
 use crate::port::Port;
+use crate::queue::Queue;
 use crate::stall::Change;
 
 impl Link {
@@ -18,16 +21,26 @@ impl Link {
 
     pub(super) fn tell(&self, port: Port, what: &CStr) {
         if let Some(watcher) = self.watcher {
-            port.tell(watcher, what);
+            port.tell(watcher, what, self.state());
+        }
+    }
+
+    /// What carries the session now.
+    fn state(&self) -> LinkState {
+        self.ways.state(self.session.is_sent_by_queue())
+    }
+
+    /// Gives the watcher a message of the peer's watcher, or a text.
+    pub(super) fn tell_bytes(&self, port: Port, bytes: &[u8]) {
+        if let Some(watcher) = self.watcher {
+            port.tell_bytes(watcher, bytes, self.state());
         }
     }
 
     /// Tells that the peer broke the rules, and how.
     pub(super) fn tell_violation(&self, port: Port, violation: &dyn Display) {
         self.tell(port, PEER_MISBEHAVED);
-        if let Some(watcher) = self.watcher {
-            port.tell_bytes(watcher, violation.to_string().as_bytes());
-        }
+        self.tell_bytes(port, violation.to_string().as_bytes());
     }
 
     pub(super) fn tell_stall(&self, port: Port, change: Option<Change>) {
@@ -45,7 +58,7 @@ impl Link {
     pub(super) fn tell_lost(&mut self, port: Port, loss: Loss) {
         self.loss = Some(loss);
         if let Some(watcher) = self.watcher {
-            port.tell_of(watcher, LOST, loss.name());
+            port.tell_of(watcher, LOST, loss.name(), self.state());
         }
     }
 
@@ -65,11 +78,8 @@ impl Link {
     }
 
     pub(super) fn heed_key(&self, port: Port) {
-        let (Some(watcher), Some(queue)) = (self.watcher, &self.queue) else {
-            return;
-        };
-        if queue.take_key_due() {
-            port.tell(watcher, KEY_DUE);
+        if self.watcher.is_some() && self.queue.as_ref().is_some_and(Queue::take_key_due) {
+            self.tell(port, KEY_DUE);
         }
     }
 }

@@ -1,0 +1,130 @@
+//! The questions to the device of a queue pair's peer ([`inet_rdma_fabric::QueuePair::ask`]).
+
+use std::time::{Duration, Instant};
+
+use inet_rdma_fabric::Answer;
+use inet_rdma_ways::{Debt, Look};
+
+/// A device that has lost a packet sends it again only after its acknowledgement timeout. A path is suspected only
+/// after it could do so this many times.
+const RETRIES: u32 = 2;
+
+/// What the peer's device has been asked, and what it has answered.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Asked {
+    /// Time of the last question. None: there was none.
+    at: Option<Instant>,
+    /// The answer before it has come to a look.
+    has_answered: bool,
+}
+
+impl Asked {
+    /// There is a question behind a write, unless the device owes an answer to an earlier one.
+    pub fn begin(&mut self, now: Instant, answer: Answer) {
+        match answer {
+            Answer::NotAsked => {}
+            Answer::Awaited => {
+                self.at.get_or_insert(now);
+            }
+            Answer::Arrived => self.at = Some(now),
+        }
+        self.has_answered = false;
+    }
+
+    /// Takes the answer to the last question, behind which there is a new one. The writes before the last question are
+    /// answered with it, those between both only with the new one: so of two looks in a row that find an answer the
+    /// first one needs the other. `due`: the time that an answer may take if no packet is lost.
+    pub fn handle(&mut self, now: Instant, answer: Answer, due: Duration, ack_timeout: Option<Duration>) -> Look {
+        let waited = self.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+        match answer {
+            Answer::NotAsked => Look::UNKNOWN,
+            Answer::Awaited => {
+                self.at.get_or_insert(now);
+                self.has_answered = false;
+                Look {
+                    heard: waited,
+                    debt: Debt::Owed {
+                        owed: waited,
+                        due: due + ack_timeout.unwrap_or_default() * RETRIES,
+                    },
+                }
+            }
+            Answer::Arrived => {
+                self.at = Some(now);
+                self.has_answered = !self.has_answered;
+                Look {
+                    heard: Duration::ZERO,
+                    debt: if self.has_answered { Debt::Later } else { Debt::Nothing },
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use inet_rdma_ways::{Notice, Way, Ways};
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A queue pair over which there was a write at this time.
+    fn written(now: Instant) -> (Ways, Asked) {
+        let (mut ways, mut asked) = (Ways::default(), Asked::default());
+        ways.set_patience(Some(SECOND));
+        ways.add(Way::QueuePair);
+        ways.handle_loud(Way::QueuePair, now);
+        asked.begin(now, Answer::Arrived);
+        (ways, asked)
+    }
+
+    fn look(ways: &mut Ways, asked: &mut Asked, answer: Answer, ack_timeout: Duration) -> Instant {
+        let now = ways.at().expect("a look is due");
+        ways.handle_look(
+            Way::QueuePair,
+            now,
+            asked.handle(now, answer, SECOND, Some(ack_timeout)),
+        );
+        now
+    }
+
+    #[test]
+    fn a_device_that_answers_is_looked_at_twice() {
+        let (mut ways, mut asked) = written(Instant::now());
+        look(&mut ways, &mut asked, Answer::Arrived, Duration::ZERO);
+        look(&mut ways, &mut asked, Answer::Arrived, Duration::ZERO);
+        assert_eq!((ways.poll_notice(), ways.at()), (None, None));
+    }
+
+    #[test]
+    fn a_device_that_does_not_answer_is_suspected_after_the_time() {
+        let start = Instant::now();
+        let (mut ways, mut asked) = written(start);
+        let now = look(&mut ways, &mut asked, Answer::Awaited, Duration::ZERO);
+        assert_eq!((ways.poll_notice(), now - start), (Some(Notice::Suspected), SECOND));
+        look(&mut ways, &mut asked, Answer::Arrived, Duration::ZERO);
+        assert_eq!(ways.poll_notice(), Some(Notice::Trusted));
+    }
+
+    #[test]
+    fn a_device_gets_the_time_to_send_again() {
+        let start = Instant::now();
+        // 67 ms, 1.07 s and 2.1 s are timeouts of connection managers.
+        for ack_timeout in [67, 1_070, 2_100].map(Duration::from_millis) {
+            let (mut ways, mut asked) = written(start);
+            let mut now = start;
+            while ways.poll_notice().is_none() {
+                now = look(&mut ways, &mut asked, Answer::Awaited, ack_timeout);
+            }
+            assert!(now - start >= SECOND + ack_timeout * 2 - Duration::from_millis(10));
+        }
+    }
+
+    #[test]
+    fn a_transport_without_answers_is_not_suspected() {
+        let (mut ways, mut asked) = written(Instant::now());
+        look(&mut ways, &mut asked, Answer::NotAsked, Duration::ZERO);
+        assert_eq!((ways.poll_notice(), ways.at()), (None, None));
+    }
+}
