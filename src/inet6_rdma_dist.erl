@@ -22,4 +22,15 @@ close(Listen) -> inet_rdma_dist:gen_close(?DRIVER, Listen).
 is_node_name(Node) -> inet_rdma_dist:is_node_name(Node).
 setopts(Socket, Options) -> inet_rdma_dist:setopts(Socket, Options).
 getopts(Socket, Keys) -> inet_rdma_dist:getopts(Socket, Keys).
-childspecs() -> inet_rdma_dist:childspecs().
+
+%% A node with both carriers has one set of supervisors: net_kernel's takes no name twice.
+childspecs() ->
+    case init:get_argument(proto_dist) of
+        {ok, [Carriers | _]} ->
+            case lists:member("inet_rdma", Carriers) of
+                true -> {ok, []};
+                false -> inet_rdma_dist:childspecs()
+            end;
+        _ ->
+            inet_rdma_dist:childspecs()
+    end.

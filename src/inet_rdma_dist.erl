@@ -10,9 +10,9 @@
 %%   controller, as with inet_tcp. With the option `security tls` TLS has it (inet_rdma_transport, inet_rdma_tls);
 %% * the port: a linked-in driver in the NIF's library (native/port), linked to the supervisor, and the VM's
 %%   distribution controller. It takes packets from the VM and gives packets to the VM, over TCP or a queue pair;
-%% * the guard (inet_rdma_link_guard): a sleeping process that logs events of the link. The guard of a session
-%%   (inet_rdma_session_guard) has a lost TCP connection made anew; the guard of a link inside TLS (inet_rdma_link) owns
-%%   the TLS connection, whose end is the link's end;
+%% * the guard: a sleeping process that logs events of the link. The guard of a session (inet_rdma_session_guard) has a
+%%   lost TCP connection made anew; the guard of a link inside TLS (inet_rdma_link) owns the TLS connection, whose end
+%%   is the link's end;
 %% * the peer.
 %%
 %% Polling threads have no part in a link: the VM's own poll set watches its descriptors.
@@ -39,7 +39,10 @@
     node = <<>> :: binary(),
     %% Where the peer listens, known to an initiator only.
     address :: undefined | #net_address{},
-    config :: inet_rdma_options:config(),
+    %% none: an acceptor that has no message of the peer yet.
+    config :: inet_rdma_options:config() | none,
+    %% The port for a session that this node has offered; none: it needs none.
+    place = none :: port() | none,
     %% The offers of this node and of the peer.
     own_offer = none :: inet_rdma_offer:offer(),
     offer = none :: inet_rdma_offer:offer(),
@@ -50,8 +53,10 @@
 
 -define(DRIVER, inet_tcp).
 
-%% In the supervisor's process dictionary, until the peer has proved the cookie: a session that sends nothing yet.
+%% In the supervisor's process dictionary, until both have proved the cookie: a session that sends nothing yet, and an
+%% acceptor's last message.
 -define(PREPARED, {?MODULE, prepared}).
+-define(ANSWER, {?MODULE, answer}).
 
 %% The acceptor's last message in the handshake: a tag and an MD5 ("Distribution Handshake" in the ERTS documentation).
 -define(ACK_BYTES, 17).
@@ -83,10 +88,11 @@ is_node_name(Node) -> inet_tcp_dist:is_node_name(Node).
 
 %% Supervisors to be started before net_kernel.
 childspecs() ->
-    case inet_rdma_options:node() of
-        {ok, #{security := tls}} -> inet_rdma_tls:childspecs();
-        _ -> {ok, []}
-    end.
+    {ok, Ssl} = case inet_rdma_options:node() of
+                    {ok, #{security := tls}} -> inet_rdma_tls:childspecs();
+                    _ -> {ok, []}
+                end,
+    {ok, [inet_rdma_sup:childspec() | Ssl]}.
 
 gen_listen(Driver, Name, Host) ->
     case inet_rdma_dist_start:start() of
@@ -126,8 +132,7 @@ do_accept(Driver, Kernel, AcceptPid, Accepted, MyNode, Allowed, SetupTime) ->
             demonitor(Ref, [flush]),
             Timer = dist_util:start_timer(SetupTime),
             {Connection, Permitted} = accepted(inet_rdma_dist_start:security(), Driver, Accepted, Allowed),
-            keep(#supervised{driver = Driver, connection = Connection, role = acceptor,
-                             config = inet_rdma_dist_start:config(no_node)}),
+            keep(#supervised{driver = Driver, connection = Connection, role = acceptor, config = none}),
             Data = hs_data(Connection),
             dist_util:handshake_other_started(
               Data#hs_data{kernel_pid = Kernel, this_node = MyNode, timer = Timer, allowed = Permitted});
@@ -194,50 +199,44 @@ keep(Supervised) -> put(?MODULE, Supervised).
 kept() -> get(?MODULE).
 
 %% Sends a handshake message. Appends the offer to the message that ends with this node's name.
+%%
+%% The acceptor's last message follows its check of the peer's cookie. With it the initiator's link is up, and its node
+%% may ask for the link at the acceptor's node at once. So the acceptor decides first, if that needs no message of the
+%% peer, and sends it when the VM knows the link; the port of a session keeps the VM's packets until then.
 send(_Socket, Message) ->
-    #supervised{connection = Connection, role = Role} = Supervised = kept(),
-    inet_rdma_transport:send(Connection, offering(iolist_to_binary(Message), Role, Supervised)).
+    #supervised{role = Role, connection = Connection} = Supervised = kept(),
+    case outgoing(iolist_to_binary(Message), Role, Supervised) of
+        <<$a, _/binary>> = Answer when Role =:= acceptor ->
+            Prepared = inet_rdma_nodeup:decide(as_link(Supervised)),
+            _ = put(?PREPARED, Prepared),
+            _ = put(?ANSWER, {handshake, Answer}),
+            case Prepared of
+                {decided, Decided} when element(2, Decided) =/= none -> ok;
+                _ -> answer(Supervised)
+            end;
+        Outgoing -> inet_rdma_transport:send(Connection, Outgoing)
+    end.
+
+answer(#supervised{connection = Connection}) ->
+    case erase(?ANSWER) of
+        undefined -> ok;
+        {handshake, Answer} -> inet_rdma_transport:send(Connection, Answer);
+        %% The connection has left the handshake, and TLS.
+        {message, Message} -> inet_rdma_transport:send_message(Connection, Message)
+    end.
 
 %% The acceptor gives a name to a node that has none.
-offering(<<"snamed:", Length:16, Name:Length/binary, _/binary>> = Message, _Role, Supervised) ->
+outgoing(<<"snamed:", Length:16, Name:Length/binary, _/binary>> = Message, _Role, Supervised) ->
     keep(Supervised#supervised{node = inet_rdma_offer:utf8(Name)}),
     Message;
-offering(<<$N, _/binary>> = Message, Role, #supervised{config = Config, node = Node} = Supervised) ->
-    Settles = inet_rdma_settlement_policy:settles(Node, Config),
-    Offer = inet_rdma_offer:offer(Config, Settles, offered_session(Node, Supervised)),
-    keep(Supervised#supervised{own_offer = Offer}),
+outgoing(<<$N, _/binary>> = Message, Role, #supervised{config = Config, node = Node} = Supervised) ->
+    #supervised{connection = Connection, driver = Driver, offer = Peer} = Supervised,
+    Listens = persistent_term:get(?LISTENS(Driver), none),
+    {Offer, Place} = inet_rdma_own_offer:new(Role, Connection, Listens, Node, Config, Peer),
+    keep(Supervised#supervised{own_offer = Offer, place = Place}),
     inet_rdma_offer:append(Role, Message, Offer);
-offering(Message, _Role, _Supervised) ->
+outgoing(Message, _Role, _Supervised) ->
     Message.
-
-%% The session that this node offers. None inside TLS, if TLS has lately not given back the socket of a link to that
-%% node.
-offered_session(Node, #supervised{connection = Connection, driver = Driver, config = #{compress := Compress}}) ->
-    IsInClear = inet_rdma_transport:protocol(Connection) =:= tcp,
-    case inet_rdma_nif:is_loaded() andalso (IsInClear orelse inet_rdma_nodeup:can_leave_tls(Node)) of
-        true -> #{port => listens_for(Connection, Driver), nonce => inet_rdma_nif:nonce(),
-                  cipher => inet_rdma_nif:cipher(), compresses => compresses(Compress, Connection)};
-        false -> none
-    end.
-
-%% The TCP port at which this node accepts another connection of the peer, which dials the address that it sees. 0: this
-%% node does not listen there, and makes each attempt to resume itself.
-listens_for(Connection, Driver) ->
-    case persistent_term:get(?LISTENS(Driver), none) of
-        none ->
-            0;
-        {Ip, TcpPort} ->
-            IsAny = lists:all(fun(Part) -> Part =:= 0 end, tuple_to_list(Ip)),
-            case IsAny orelse inet_rdma_transport:sockname(Connection) of
-                true -> TcpPort;
-                {ok, {Ip, _}} -> TcpPort;
-                _ -> 0
-            end
-    end.
-
-%% auto: only between hosts.
-compresses(auto, Connection) -> not inet_rdma_transport:is_local(Connection);
-compresses(Compress, _Connection) -> Compress.
 
 %% dist_util expects lists.
 recv(_Socket, Length, Timeout) ->
@@ -262,6 +261,19 @@ receive_packet(Connection, Length, Timeout,
 receive_packet(Connection, Length, Timeout, _Supervised) ->
     inet_rdma_transport:recv(Connection, Length, Timeout).
 
+%% The acceptor's first message. Only a handshake needs the options as they are now: a link that is up resumes with its
+%% own.
+received(Message, #supervised{config = none, connection = Connection} = Supervised) ->
+    First = list_to_binary(Message),
+    case {inet_rdma_resume:is_resume(First), inet_rdma_detour:is_request(First)} of
+        {true, _} ->
+            resumed(inet_rdma_resume:accept(Connection, First));
+        {_, true} ->
+            ok = inet_rdma_detour_relay:accept(Connection, First),
+            exit(shutdown);
+        {false, false} ->
+            received(Message, Supervised#supervised{config = inet_rdma_dist_start:config(no_node)})
+    end;
 received([$N | _] = Message, #supervised{role = Role, node = Known} = Supervised) ->
     {Name, Offer} = inet_rdma_offer:parse(Role, list_to_binary(Message)),
     Node = case Role of
@@ -270,13 +282,8 @@ received([$N | _] = Message, #supervised{role = Role, node = Known} = Supervised
            end,
     keep(Supervised#supervised{node = Node, offer = Offer}),
     {ok, Message};
-received(Message, #supervised{role = acceptor, node = <<>>, connection = Connection}) ->
-    First = list_to_binary(Message),
-    case inet_rdma_resume:is_resume(First) of
-        true -> resumed(inet_rdma_resume:accept(Connection, First));
-        false -> {ok, Message}
-    end;
-received(Message, _Supervised) ->
+received(Message, Supervised) ->
+    keep(Supervised),
     {ok, Message}.
 
 %% No handshake follows: the connection now belongs to the port of a session, or was refused, which is counted. The exit
@@ -290,8 +297,10 @@ resumed(refused) ->
 
 pre_nodeup(_Socket) ->
     Supervised = kept(),
-    case inet_rdma_nodeup:before_nodeup(erase(?PREPARED), as_link(Supervised)) of
+    Link = as_link(Supervised),
+    case inet_rdma_nodeup:before_nodeup(erase(?PREPARED), Link) of
         {ok, Over, Why, Connection} ->
+            _ = [put(?ANSWER, {message, Last}) || Last <- [inet_rdma_nodeup:last_message(Link)], Last =/= none],
             keep(Supervised#supervised{over = Over, why = Why, connection = Connection}),
             ok;
         Error ->
@@ -309,9 +318,9 @@ post_nodeup(_Socket) ->
     end.
 
 as_link(#supervised{driver = Driver, role = Role, connection = Connection, node = Node, config = Config,
-                    own_offer = Own, offer = Offer, address = Address}) ->
+                    place = Place, own_offer = Own, offer = Offer, address = Address}) ->
     #{driver => Driver, role => Role, connection => Connection, node => Node, config => Config,
-      own_offer => Own, offer => Offer,
+      place => Place, own_offer => Own, offer => Offer, listens => persistent_term:get(?LISTENS(Driver), none),
       address => case Address of #net_address{address = Listens} -> Listens; undefined -> none end}.
 
 getll(_Socket) ->
@@ -329,7 +338,9 @@ handshake_complete(_Socket, Node, Handle) ->
             ok
     end.
 
+%% dist_util calls this right behind erlang:setnode/3.
 address_of(_Socket, Node) ->
+    ok =:= answer(kept()) orelse ?shutdown(Node),
     case kept() of
         #supervised{role = initiator, address = Address} ->
             Address;
@@ -348,6 +359,7 @@ protocol(#supervised{over = {session, Session, _Queue}}) -> inet_rdma_session:pr
 protocol(#supervised{connection = Connection}) -> inet_rdma_transport:protocol(Connection).
 
 tick(_Socket) ->
+    ok = inet_rdma_keeper:ticked(),
     case kept() of
         #supervised{over = {link, Link}} -> inet_rdma_port:tick(inet_rdma_queue:port(Link));
         #supervised{connection = Connection} -> inet_rdma_transport:tick(Connection)
@@ -355,13 +367,10 @@ tick(_Socket) ->
 
 %% dist_util asks at each tick, to see whether the peer has sent anything.
 getstat(_Socket) ->
-    #supervised{node = Node, over = Over, connection = Connection} = kept(),
-    Counts = case Over of
-                 {link, Link} -> inet_rdma_port:getstat(inet_rdma_queue:port(Link));
-                 _ -> inet_rdma_transport:getstat(Connection)
-             end,
-    ok = inet_rdma_node_watch:look(Node, Counts),
-    Counts.
+    case kept() of
+        #supervised{over = {link, Link}} -> inet_rdma_port:getstat(inet_rdma_queue:port(Link));
+        #supervised{connection = Connection} -> inet_rdma_transport:getstat(Connection)
+    end.
 
 %% Sets options of the listening socket, or of a link's connection. While a queue pair carries the link, the connection
 %% only shows whether the peer lives ({keepalive, true}).

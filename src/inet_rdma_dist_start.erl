@@ -10,11 +10,18 @@
 %% options were wrong. A node that does not listen starts all the same, and makes no link until it starts anew.
 -define(SECURITY, {?MODULE, security}).
 
-%% In net_kernel's process. A wrong option is an error of the node's start. A library that cannot be loaded is not: then
-%% all links stay on TCP, and the log says so.
+%% In net_kernel's process. A wrong option is an error of the node's start, and so is a module that cannot be loaded. A
+%% native library that cannot be loaded is not: then all links stay on TCP, and the log says so.
 -spec start() -> ok | {error, term()}.
 start() ->
-    inet_rdma_links:start(),
+    case inet_rdma_modules:load() of
+        ok -> configure();
+        {error, Why} ->
+            ?LOG_ERROR("inet_rdma: the distribution cannot start without all modules of inet_rdma: ~ts", [Why]),
+            {error, {modules, Why}}
+    end.
+
+configure() ->
     case inet_rdma_options:node() of
         {ok, #{security := Security}} ->
             persistent_term:put(?SECURITY, Security),

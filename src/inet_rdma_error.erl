@@ -12,7 +12,7 @@
         timeout | einval | badarg | enobufs | emsgsize | too_late | not_owner
       | {unknown_option, term()} | {bad_option, atom(), term(), Expected :: string()} | {not_loaded, term()}
         %% The end of a connection.
-      | closed | peer_gone | unanswered | tls_gone | half_sent | {key_used_up, Generation :: non_neg_integer()}
+      | closed | peer_gone | tls_gone | half_sent | {key_used_up, Generation :: non_neg_integer()}
       | {no_memory, Bytes :: non_neg_integer()}
         %% The peer's fault.
       | {peer_misbehaved, misbehaviour()}
@@ -117,7 +117,6 @@ text({not_loaded, _} = Error) -> inet_rdma_options:format_error(Error);
 text(peer_gone) -> "the peer is gone: its process ended";
 text(tls_gone) -> "the TLS connection of the stream has ended, and with it the way for new keys";
 text(half_sent) -> "a process died in the middle of a send, so the rest of its packet cannot follow";
-text(unanswered) -> "the peer's host has not answered for the time of the option dead_after_ms";
 text({no_memory, Bytes}) -> io("no memory for a packet of ~b bytes", [Bytes]);
 text({peer_misbehaved, How}) -> misbehaviour(How);
 text({wrong_user, Theirs, Ours}) ->

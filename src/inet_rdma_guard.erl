@@ -1,7 +1,9 @@
-%% The loop of guards. A guard is a process that sleeps beside a link or a stream and handles its events.
+%% The loop of guards. A guard is a process that sleeps beside a link, a stream or the distribution and handles its
+%% events.
 %%
-%% A kind of guard is a module with the callback: inet_rdma_link_guard for links, inet_rdma_stream_guard for streams
-%% that began inside TLS.
+%% A kind of guard is a module with the callback: inet_rdma_link for links without a session, inet_rdma_stream_guard for
+%% streams that began inside TLS, inet_rdma_keeper and inet_rdma_node_watch for the distribution. The guard of a session
+%% is a gen_statem (inet_rdma_session_guard).
 %%
 %% A guard hibernates after each message: it takes little memory, and keeps no reference to the code of these modules,
 %% which may be loaded anew meanwhile.
@@ -21,8 +23,10 @@ run(Kind, State) -> erlang:hibernate(?MODULE, loop, [Kind, State]).
 loop(Kind, State) ->
     receive
         Message ->
-            case Kind:handle(Message, State) of
+            try Kind:handle(Message, State) of
                 {ok, Next} -> run(Kind, Next);
                 stop -> ok
+            catch
+                Class:Reason:Stack -> inet_rdma_crash:raise(Class, Reason, Stack)
             end
     end.

@@ -3,7 +3,7 @@
 %% Internal: use inet_rdma:info/0,1, inet_rdma:i/0 and inet_rdma:getstat/1,2.
 -module(inet_rdma_info).
 
--export([all/0, of_node/1, of_connection/1, keys/0, counts/2, link_counts/1, table/1]).
+-export([all/0, of_node/1, of_connection/1, received/0, keys/0, counts/2, table/1]).
 
 %% Every connection of this node, oldest first, then the links that TCP or TLS carries. A link is in the list once: as
 %% its queue pair, if that carries the link.
@@ -35,6 +35,25 @@ of_connection(Conn) ->
         Statistics -> complete(Statistics)
     end.
 
+%% The links of the VM, each with the packets that it has received, ticks among them.
+-spec received() -> [{Node :: binary(), Controller :: port() | pid(), Packets :: non_neg_integer()}].
+received() ->
+    Connections = maps:from_list([{Node, Connection}
+                                  || #{node := Node, connection := Connection} <- inet_rdma_links:all()]),
+    Links = [{atom_to_binary(Node), Controller} || {Node, Controller} <- erlang:system_info(dist_ctrl)],
+    [{Node, Controller, Packets} || {Node, Controller} <- Links,
+                                    {ok, Packets, _Sent, _Queued} <- [getstat(Node, Controller, Connections)]].
+
+getstat(Node, Controller, Connections) ->
+    case {is_port_of_link(Controller), Connections} of
+        {true, _} -> inet_rdma_port:getstat(Controller);
+        {false, #{Node := Connection}} -> inet_rdma_transport:getstat(Connection);
+        {false, _} -> {error, closed}
+    end.
+
+%% False: OTP's driver or ssl carries the link.
+is_port_of_link(Controller) -> is_port(Controller) andalso inet_rdma_port:is_link(Controller).
+
 %% The keys of counts/2, in the order of inet:getstat/1.
 -spec keys() -> [atom()].
 keys() ->
@@ -51,11 +70,6 @@ counts(Conn, Keys) ->
         _ ->
             {error, einval}
     end.
-
-%% The counts of a link that inet_rdma carries, from its entry in all/0.
--spec link_counts(inet_rdma:info()) -> [{atom(), non_neg_integer()}].
-link_counts(#{bytes_pending := Pending, packet_deviation_received := _} = Statistics) ->
-    [{Key, statistic(Key, Statistics, Pending)} || Key <- keys()].
 
 statistic(recv_oct, #{packet_bytes_received := Bytes}, _Pending) -> Bytes;
 statistic(recv_cnt, #{packets_received := Packets}, _Pending) -> Packets;
@@ -84,18 +98,13 @@ carrying(Info, _Links, _Controllers) ->
 
 %% The port of a link counts over all its paths. The VM's controller of a node is the port of its newest link.
 counted(#{node := Node} = Info, Controllers) ->
-    case [Port || {Name, Port} <- Controllers, Name =:= Node, is_port(Port)] of
-        [Port] -> counted_by(Info, Port, erlang:port_info(Port, name));
+    case [Port || {Name, Port} <- Controllers, Name =:= Node, is_port_of_link(Port)] of
+        [Port] -> counted_by(Info, inet_rdma_port:counts(Port));
         [] -> Info
     end.
 
-counted_by(Info, Port, {name, Driver}) when Driver =/= "tcp_inet" ->
-    case inet_rdma_port:counts(Port) of
-        {ok, Counts} -> maps:merge(Info, Counts);
-        {error, closed} -> Info
-    end;
-counted_by(Info, _Port, _Name) ->
-    Info.
+counted_by(Info, {ok, Counts}) -> maps:merge(Info, Counts);
+counted_by(Info, {error, closed}) -> Info.
 
 %% The facts of a link's row, and those of its session if it has one.
 of_link(#{up_ms := UpMs, session := {ok, Session}}) ->

@@ -70,7 +70,9 @@ new(Native, true) -> #{native => Native, sending => 0, received => 0, next => no
 %% ended. unknown: another message.
 -spec handle(Message :: term(), t(), inet_rdma_transport:t()) ->
           {ok | changed, t()} | {error, fault()} | gone | unknown.
-handle({'$inet_rdma', _PortOrId, key_due}, Keys, Connection) ->
+handle({'$inet_rdma', _Id, key_due}, Keys, Connection) ->
+    await_next(handle_due(Keys, Connection), Connection);
+handle({'$inet_rdma', _Port, key_due, _State}, Keys, Connection) ->
     await_next(handle_due(Keys, Connection), Connection);
 handle({Tag, _Socket, Bytes}, Keys, Connection) when Tag =:= tcp; Tag =:= ssl ->
     await_next(handle_received(Keys, Connection, Bytes), Connection);

@@ -1,27 +1,23 @@
 %% Links without a session, which began inside TLS, and which a queue pair carries.
 %%
-%% The guard of such a link (inet_rdma_link_guard) owns the connection on which the link began. When the connection
-%% ends, the guard tells the port, which gives the VM the packets that the peer has sent before, and then ends. When the
-%% port ends, the guard logs the reason and ends, and the connection with it. The guard exchanges new keys for an
-%% encrypted link (inet_rdma_keys).
+%% The guard of such a link (inet_rdma_guard) owns the connection on which the link began. When the connection ends, the
+%% guard tells the port, which gives the VM the packets that the peer has sent before, and then ends. When the port
+%% ends, the guard logs the reason and ends, and the connection with it. The guard exchanges new keys for an encrypted
+%% link (inet_rdma_keys).
 -module(inet_rdma_link).
 
 -behaviour(inet_rdma_settlement_way).
--behaviour(inet_rdma_link_guard).
+-behaviour(inet_rdma_guard).
 
 -export([config/1, reserve/0, open/5, close/1, start/3]).
 %% Used by the guard.
--export([guard/3, handle/2, carried/1, ended/1]).
+-export([guard/1, handle/2]).
 
-%% State of the guard.
--record(guarded, {
-    port :: port(),
-    connection :: inet_rdma_transport:t(),
-    queue :: inet_rdma_queue:t(),
-    keys :: inet_rdma_keys:t(),
-    %% Why the link ends for want of a new key.
-    fault = none :: none | inet_rdma_keys:fault()
-}).
+%% What the guard knows: a map, as it lives on while modules with other fields are loaded. fault: why the link ends for
+%% want of a new key.
+-type guarded() :: #{port := port(), connection := inet_rdma_transport:t(), queue := inet_rdma_queue:t(),
+                     keys := inet_rdma_keys:t(), log := inet_rdma_link_log:t(),
+                     fault := none | inet_rdma_keys:fault()}.
 
 -spec config(inet_rdma_options:config()) -> inet_rdma_options:config().
 config(Config) -> inet_rdma_queue:config(Config).
@@ -52,8 +48,9 @@ close(Link) -> inet_rdma_port:close(inet_rdma_queue:port(Link)).
 -spec start(inet_rdma_queue:t(), inet_rdma_transport:t(), binary()) -> ok | {error, term()}.
 start(Link, Connection, Node) ->
     Port = inet_rdma_queue:port(Link),
-    Guarded = #guarded{port = Port, connection = Connection, queue = Link, keys = inet_rdma_queue:keys(Link)},
-    Guard = spawn(?MODULE, guard, [Port, Connection, inet_rdma_link_guard:new(?MODULE, Port, Node, Guarded)]),
+    Guard = spawn(?MODULE, guard, [#{port => Port, connection => Connection, queue => Link,
+                                     keys => inet_rdma_queue:keys(Link), log => inet_rdma_link_log:new(Node),
+                                     fault => none}]),
     case inet_rdma_transport:give(Connection, Guard) of
         ok ->
             Guard ! {self(), start},
@@ -63,42 +60,53 @@ start(Link, Connection, Node) ->
             Error
     end.
 
--spec guard(port(), inet_rdma_transport:t(), inet_rdma_link_guard:t()) -> ok.
-guard(Port, Connection, Guard) ->
+-spec guard(guarded()) -> ok.
+guard(#{port := Port, connection := Connection} = Guarded) ->
     _ = monitor(port, Port),
+    ok = inet_rdma_recorder:of_port(Port),
     receive
         {Supervisor, start} when is_pid(Supervisor) ->
             _ = inet_rdma_transport:watch(Connection),
             _ = inet_rdma_port:command(Port, watch),
-            inet_rdma_link_guard:run(Guard);
+            inet_rdma_guard:run(?MODULE, Guarded);
         {'DOWN', _, port, Port, Exit} ->
-            inet_rdma_link_guard:stop(Exit, Guard)
+            ended(Exit, Guarded)
     end.
 
--spec handle(term(), #guarded{}) -> #guarded{}.
+-spec handle(term(), guarded()) -> {ok, guarded()} | stop.
+handle({'DOWN', _Ref, port, Port, Exit}, #{port := Port} = Guarded) ->
+    ok = ended(Exit, Guarded),
+    stop;
 handle({'DOWN', _, process, _Sender, _}, Guarded) ->
-    handled(gone, Guarded);
-handle(Message, #guarded{connection = Connection, keys = Keys} = Guarded) ->
-    handled(inet_rdma_keys:handle(Message, Keys, Connection), Guarded).
+    {ok, keys_handled(gone, Guarded)};
+handle({'$inet_rdma', Port, stalled, _State}, #{port := Port, log := Log} = Guarded) ->
+    {ok, Guarded#{log := inet_rdma_link_log:stalled({fabric(Guarded), event}, Log)}};
+handle({'$inet_rdma', Port, resumed, _State}, #{port := Port, log := Log} = Guarded) ->
+    {ok, Guarded#{log := inet_rdma_link_log:resumed({fabric(Guarded), event}, Log)}};
+handle(Message, #{connection := Connection, keys := Keys} = Guarded) ->
+    {ok, keys_handled(inet_rdma_keys:handle(Message, Keys, Connection), Guarded)}.
 
-handled({ok, Keys}, Guarded) ->
-    Guarded#guarded{keys = Keys};
-handled({changed, Keys}, #guarded{port = Port} = Guarded) ->
+keys_handled({ok, Keys}, Guarded) ->
+    Guarded#{keys := Keys};
+keys_handled({changed, Keys}, #{port := Port} = Guarded) ->
     %% A tick shows the peer that this side seals with another key.
     _ = inet_rdma_port:command(Port, tick),
-    Guarded#guarded{keys = Keys};
-handled(gone, #guarded{port = Port} = Guarded) ->
+    Guarded#{keys := Keys};
+keys_handled(gone, #{port := Port} = Guarded) ->
     _ = inet_rdma_port:command(Port, peer_gone),
     Guarded;
-handled(unknown, Guarded) ->
+keys_handled(unknown, Guarded) ->
     Guarded;
-handled({error, Fault}, #guarded{port = Port} = Guarded) ->
+keys_handled({error, Fault}, #{port := Port} = Guarded) ->
     exit(Port, connection_closed),
-    Guarded#guarded{fault = Fault}.
+    Guarded#{fault := Fault}.
 
--spec carried(#guarded{}) -> {Fabric :: binary(), event}.
-carried(#guarded{queue = Queue}) -> {inet_rdma_queue:fabric(Queue), event}.
+fabric(#{queue := Queue}) -> inet_rdma_queue:fabric(Queue).
 
--spec ended(#guarded{}) -> inet_rdma_link_guard:ending().
-ended(#guarded{fault = none, queue = Queue}) -> inet_rdma_queue:ended(Queue);
-ended(#guarded{fault = Fault}) -> inet_rdma_link_guard:ended_by(Fault).
+%% The port has ended with this exit reason.
+ended(Exit, #{queue := Queue, fault := Fault, log := Log} = Guarded) ->
+    Ending = case Fault of
+                 none -> inet_rdma_queue:ended(Queue);
+                 _ -> inet_rdma_link_log:ended_by(Fault)
+             end,
+    inet_rdma_link_log:ended(Exit, Ending, fabric(Guarded), Log).

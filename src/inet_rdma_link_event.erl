@@ -22,10 +22,9 @@
 -type reason() :: inet_rdma:reason() | lost() | net_tick_timeout | unknown.
 
 %% Why a TCP connection is lost: the system's error; closed: the other side ended it; queue_pair: the queue pair is
-%% lost, and both sides give the connection up; superseded: the peer has lost the connection and made another one;
-%% unanswered: the peer's host has acknowledged nothing for the time of the option dead_after_ms; system_limit: the VM
-%% cannot watch it.
--type lost() :: inet:posix() | closed | queue_pair | superseded | unanswered | system_limit.
+%% lost, and both sides give the connection up; superseded: an attempt of either side has made another one;
+%% system_limit: the VM cannot watch it.
+-type lost() :: inet:posix() | closed | queue_pair | superseded | system_limit.
 
 %% Fabric: undefined if there is no link.
 -spec new(kind(), Node :: binary(), Fabric :: binary() | undefined, Why :: binary()) -> t().
@@ -47,7 +46,6 @@ moved(Node, From, Fabric, Why) ->
 why_lost(closed) -> <<"the other side ended it">>;
 why_lost(queue_pair) -> <<"its queue pair is lost">>;
 why_lost(superseded) -> <<"the peer has lost it">>;
-why_lost(unanswered) -> <<"unanswered for the time of the option dead_after_ms">>;
 why_lost(system_limit) -> <<"the runtime system cannot watch it">>;
 why_lost(Posix) -> unicode:characters_to_binary([inet:format_error(Posix), ", ", atom_to_binary(Posix)]).
 

@@ -1,144 +1,199 @@
-%% The table of links: how each is carried and why, and which ways to which peers have failed.
+%% The tables of the distribution: links, how each is carried and why; sessions; ways to peers that have failed; counts.
 %%
-%% net_kernel owns it: it lives as long as the distribution does.
+%% inet_rdma_sup owns them: they live as long as the distribution does. inet_rdma_keeper removes the rows of links and
+%% sessions that have ended.
 -module(inet_rdma_links).
 
--export([start/0, insert/4, update/4, all/0, failed/3, failure/1, count/1, counts/0]).
--export([add_session/3, remove_session/1, session/1, session_options/1, set_session_options/2]).
--export_type([counted/0, row/0]).
+-export([new/0, insert/4, update/4, all/0, failed/3, failure/1, count/1, counts/0]).
+-export([add/2]).
+-export([add_session/5, session/1, session_of/1, guards/0, session_options/1, set_session_options/2]).
+-export([add_peer/3, peer/1, set_told/2, add_reached/2]).
+-export([owners/0, remove/2]).
+-export_type([counted/0, key/0, reached/0, row/0]).
 
--define(TABLE, ?MODULE).
+%% {Node, Supervisor, Connection, Fabric, Why, SinceMs}, as of erlang:monotonic_time/1.
+-define(LINKS, ?MODULE).
+%% {Name, Port, Guard, Session, Options}.
+-define(SESSIONS, inet_rdma_sessions).
+%% {Name of a session, Listens, Told, [reached()]}: the peer's addresses.
+-define(PEERS, inet_rdma_peers).
+%% {Way, UntilMs, Reason}.
+-define(FAILURES, inet_rdma_failures).
+%% {Counted, Number}.
+-define(COUNTED, inet_rdma_counted).
 
-%% Maximum number of failed ways that are remembered; further ones are tried again at once.
+%% Maximum number of failed ways that are remembered. A further one takes the place of any other, which is tried again
+%% at once.
 -define(FAILURES_MAX, 4096).
-%% Ended links are removed whenever the number of rows is a multiple of this.
--define(SWEEP, 256).
-%% Selects the rows of links: their supervisor, connection, fabric, why, and the time when they came, in milliseconds as
-%% of erlang:monotonic_time/1.
--define(LINKS, [{{{link, '_'}, '_', '_', '_', '_', '_'}, [], ['$_']}]).
+
+%% Addresses of a session's peer that are remembered.
+-define(REACHED_MAX, 4).
+
+%% How a session has got a connection: this node has dialled that address, or the peer has come from this one.
+-type reached() :: {dialled, {inet:ip_address(), inet:port_number()}} | {from, inet:ip_address()}.
 
 %% Events that are counted for as long as the distribution lives. stayed: a link stayed on TCP after these fabrics were
 %% tried. refused: the option required refused a link. settlement_failed: a settlement broke off, or its peer left.
-%% resume_refused: an attempt to resume named a session that is not known, or had not its secret.
+%% resume_refused: an attempt to resume named a session that is not known, had not its secret, or found no descriptor
+%% left. detours_asked: neighbours that this node asked for a detour; detours_opened: those that opened one.
+%% detours_carried, detours_refused: detours that others asked this node for; detour_bytes: bytes that it has passed.
 -type counted() :: {stayed, Tried :: [inet_rdma_options:link_fabric()]} | refused | settlement_failed
-                 | resume_refused.
+                 | resume_refused | detours_asked | detours_opened | detours_carried | detours_refused | detour_bytes.
 
 %% fabric: <<"tcp">>, <<"tls">>, <<"shm">> or <<"verbs">>. connection: the one on which the link began, or its session.
 %% up_ms: for how long the link has been there.
 -type row() :: #{node := binary(), connection := inet_rdma_transport:t(), fabric := binary(), why := binary(),
                  up_ms := non_neg_integer()}.
 
-%% Makes the table, if there is none; the caller owns it.
--spec start() -> ok.
-start() ->
-    case ets:whereis(?TABLE) of
-        undefined -> _ = ets:new(?TABLE, [named_table, public]), ok;
-        _ -> ok
-    end.
+%% A way to a peer: a fabric, or a detour over this neighbour to that node.
+-type way() :: {Node :: binary(), Instance :: integer(), atom() | {detour, To :: binary()}}.
+
+%% The row of a link, or of a session.
+-type key() :: {link, Node :: binary()} | {session, Name :: binary()}.
+
+%% Makes the tables; the caller owns them.
+-spec new() -> ok.
+new() ->
+    _ = [ets:new(Table, [named_table, public]) || Table <- [?LINKS, ?SESSIONS, ?PEERS, ?FAILURES, ?COUNTED]],
+    ok.
 
 %% The caller supervises the link.
 -spec insert(binary(), inet_rdma_transport:t(), Fabric :: binary(), Why :: binary()) -> ok.
 insert(Node, Connection, Fabric, Why) ->
-    quietly(fun() ->
-                    ets:info(?TABLE, size) rem ?SWEEP =:= 0 andalso sweep(),
-                    Since = erlang:monotonic_time(millisecond),
-                    ets:insert(?TABLE, {{link, Node}, self(), Connection, Fabric, Why, Since})
-            end).
+    Row = {Node, self(), Connection, Fabric, Why, erlang:monotonic_time(millisecond)},
+    ok = quietly(fun() -> ets:insert(?LINKS, Row) end),
+    inet_rdma_keeper:watch(self(), {link, Node}).
 
 %% Another path carries the link of this supervisor.
 -spec update(pid(), binary(), Fabric :: binary(), Why :: binary()) -> ok.
 update(Supervisor, Node, Fabric, Why) ->
     quietly(fun() ->
-                    case ets:lookup(?TABLE, {link, Node}) of
+                    case ets:lookup(?LINKS, Node) of
                         [{_, Supervisor, _, _, _, _}] ->
-                            ets:update_element(?TABLE, {link, Node}, [{4, Fabric}, {5, Why}]);
+                            ets:update_element(?LINKS, Node, [{4, Fabric}, {5, Why}]);
                         _ -> true
                     end
             end).
 
-%% A session of this node, by its name, and the socket options of each of its TCP connections.
--spec add_session(Name :: binary(), inet_rdma_session:t(), [gen_tcp:option()]) -> ok.
-add_session(Name, Session, Options) ->
-    quietly(fun() -> ets:insert(?TABLE, {{session, Name}, Session, Options}) end).
+%% A session of this node, by its name, and the socket options of each of its TCP connections. It ends with the port.
+-spec add_session(Name :: binary(), port(), Guard :: pid(), inet_rdma_session:t(), [gen_tcp:option()]) -> ok.
+add_session(Name, Port, Guard, Session, Options) ->
+    ok = quietly(fun() -> ets:insert(?SESSIONS, {Name, Port, Guard, Session, Options}) end),
+    inet_rdma_keeper:watch(Port, {session, Name}).
 
--spec remove_session(Name :: binary()) -> ok.
-remove_session(Name) ->
-    quietly(fun() -> ets:delete(?TABLE, {session, Name}) end).
-
--spec session(Name :: binary()) -> {ok, inet_rdma_session:t()} | none.
+%% unknown: there is no table.
+-spec session(Name :: binary()) -> {ok, inet_rdma_session:t()} | none | unknown.
 session(Name) ->
-    case quietly(fun() -> ets:lookup(?TABLE, {session, Name}) end) of
-        [{_, Session, _Options}] -> {ok, Session};
-        _ -> none
+    case quietly(fun() -> ets:lookup(?SESSIONS, Name) end) of
+        [{_, _Port, _Guard, Session, _Options}] -> {ok, Session};
+        [] -> none;
+        ok -> unknown
+    end.
+
+%% The session of the living link to this node.
+-spec session_of(Node :: binary()) -> {ok, inet_rdma_session:t()} | none.
+session_of(Node) ->
+    case [Connection || #{node := Name, connection := Connection} <- all(), Name =:= Node] of
+        [Connection] -> inet_rdma_transport:in_session(Connection);
+        [] -> none
     end.
 
 -spec session_options(Name :: binary()) -> [gen_tcp:option()].
 session_options(Name) ->
-    case quietly(fun() -> ets:lookup(?TABLE, {session, Name}) end) of
-        [{_, _Session, Options}] -> Options;
+    case quietly(fun() -> ets:lookup(?SESSIONS, Name) end) of
+        [{_, _Port, _Guard, _Session, Options}] -> Options;
         _ -> []
     end.
 
 -spec set_session_options(Name :: binary(), [gen_tcp:option()]) -> ok.
 set_session_options(Name, Options) ->
-    quietly(fun() -> ets:update_element(?TABLE, {session, Name}, {3, Options}) end).
+    quietly(fun() -> ets:update_element(?SESSIONS, Name, {5, Options}) end).
 
-%% Removes rows of nodes that never come back, such as those of erl_call and remote shells.
-sweep() ->
-    Rows = ets:select(?TABLE, ?LINKS),
-    _ = [ets:delete_object(?TABLE, Row) || Row <- Rows, not is_process_alive(element(2, Row))],
-    ok.
+%% Listens: where this node accepts connections, none: nowhere. Told: what the peer has told.
+-spec add_peer(Name :: binary(), Listens :: inet_rdma_told:address() | none, Told :: inet_rdma_told:state()) -> ok.
+add_peer(Name, Listens, Told) -> quietly(fun() -> ets:insert(?PEERS, {Name, Listens, Told, []}) end).
+
+%% reached: how the session has got its connections, the newest first.
+-spec peer(Name :: binary()) -> #{listens := inet_rdma_told:address() | none, told := inet_rdma_told:state(),
+                                  reached := [reached()]}.
+peer(Name) ->
+    case quietly(fun() -> ets:lookup(?PEERS, Name) end) of
+        [{_, Listens, Told, Reached}] -> #{listens => Listens, told => Told, reached => Reached};
+        _ -> #{listens => none, told => none, reached => []}
+    end.
+
+-spec set_told(Name :: binary(), inet_rdma_told:t()) -> ok.
+set_told(Name, Told) -> quietly(fun() -> ets:update_element(?PEERS, Name, {3, Told}) end).
+
+-spec add_reached(Name :: binary(), reached()) -> ok.
+add_reached(Name, Reached) ->
+    #{reached := Before} = peer(Name),
+    Newest = lists:sublist([Reached | lists:delete(Reached, Before)], ?REACHED_MAX),
+    quietly(fun() -> ets:update_element(?PEERS, Name, {4, Newest}) end).
+
+-spec guards() -> [pid()].
+guards() -> [Guard || {_, _Port, Guard, _, _} <- rows(quietly(fun() -> ets:tab2list(?SESSIONS) end))].
+
+%% The process or port with which each row of a link or a session ends.
+-spec owners() -> [{pid() | port(), key()}].
+owners() ->
+    [{Supervisor, {link, Node}} || {Node, Supervisor, _, _, _, _} <- ets:tab2list(?LINKS)]
+        ++ [{Port, {session, Name}} || {Name, Port, _, _, _} <- ets:tab2list(?SESSIONS)].
+
+%% The row's process or port has ended. Another link to that node may be up by now.
+-spec remove(key(), pid() | port()) -> ok.
+remove({link, Node}, Supervisor) ->
+    quietly(fun() -> ets:match_delete(?LINKS, {Node, Supervisor, '_', '_', '_', '_'}) end);
+remove({session, Name}, Port) ->
+    ok = inet_rdma_detours:forget(Name),
+    ok = quietly(fun() -> ets:delete(?PEERS, Name) end),
+    quietly(fun() -> ets:match_delete(?SESSIONS, {Name, Port, '_', '_', '_'}) end).
 
 %% The links whose supervisors live.
 -spec all() -> [row()].
 all() ->
-    Rows = quietly(fun() -> ets:select(?TABLE, ?LINKS) end),
-    lists:append([living(Row) || Row <- rows(Rows)]).
+    Now = erlang:monotonic_time(millisecond),
+    [#{node => Node, connection => Connection, fabric => Fabric, why => Why, up_ms => Now - Since}
+     || {Node, Supervisor, Connection, Fabric, Why, Since} <- rows(quietly(fun() -> ets:tab2list(?LINKS) end)),
+        is_process_alive(Supervisor)].
 
 rows(ok) -> [];
 rows(Rows) -> Rows.
 
-living({{link, Node}, Supervisor, Connection, Fabric, Why, Since} = Row) ->
-    case is_process_alive(Supervisor) of
-        true ->
-            [#{node => Node, connection => Connection, fabric => Fabric, why => Why,
-               up_ms => erlang:monotonic_time(millisecond) - Since}];
-        false ->
-            ets:delete_object(?TABLE, Row),
-            []
-    end.
-
 %% A way to a peer (named by its node and the number of its VM, so that a restarted one is new) has failed.
--spec failed({Node :: binary(), Instance :: integer(), Fabric :: atom()}, Reason :: binary(),
+-spec failed(way(), Reason :: binary(),
              RetryMs :: non_neg_integer()) -> ok.
 failed(Way, Reason, RetryMs) ->
     quietly(fun() ->
                     Now = erlang:monotonic_time(millisecond),
-                    _ = ets:select_delete(?TABLE, [{{{failed, '_'}, '$1', '_'}, [{'<', '$1', Now}], [true]}]),
-                    ets:info(?TABLE, size) < ?FAILURES_MAX andalso
-                        ets:insert(?TABLE, {{failed, Way}, Now + RetryMs, Reason})
+                    _ = ets:select_delete(?FAILURES, [{{'_', '$1', '_'}, [{'<', '$1', Now}], [true]}]),
+                    _ = [ets:delete(?FAILURES, ets:first(?FAILURES))
+                         || ets:info(?FAILURES, size) >= ?FAILURES_MAX],
+                    ets:insert(?FAILURES, {Way, Now + RetryMs, Reason})
             end).
 
 %% Why the way has failed lately, and for how long it is not tried again.
--spec failure({Node :: binary(), Instance :: integer(), Fabric :: atom()}) ->
-          none | {Reason :: binary(), LeftMs :: pos_integer()}.
+-spec failure(way()) -> none | {Reason :: binary(), LeftMs :: pos_integer()}.
 failure(Way) ->
     Now = erlang:monotonic_time(millisecond),
-    case quietly(fun() -> ets:lookup(?TABLE, {failed, Way}) end) of
+    case quietly(fun() -> ets:lookup(?FAILURES, Way) end) of
         [{_, Until, Reason}] when Until > Now -> {Reason, Until - Now};
         _ -> none
     end.
 
 -spec count(counted()) -> ok.
-count(Counted) ->
-    quietly(fun() -> ets:update_counter(?TABLE, {count, Counted}, 1, {{count, Counted}, 0}) > 0 end).
+count(Counted) -> add(Counted, 1).
+
+-spec add(counted(), pos_integer()) -> ok.
+add(Counted, Number) ->
+    quietly(fun() -> ets:update_counter(?COUNTED, Counted, Number, {Counted, 0}) > 0 end).
 
 %% Counts that are 0 are not in the list.
 -spec counts() -> [{counted(), pos_integer()}].
 counts() ->
-    rows(quietly(fun() -> ets:select(?TABLE, [{{{count, '$1'}, '$2'}, [], [{{'$1', '$2'}}]}]) end)).
+    rows(quietly(fun() -> ets:tab2list(?COUNTED) end)).
 
-%% Does nothing without the table, which ends with net_kernel.
+%% Does nothing without the tables, which end with the distribution.
 quietly(Do) ->
     try Do() of
         true -> ok;

@@ -4,7 +4,7 @@
 %% inet_tcp.
 -module(inet_rdma_lookup).
 
--export([find/3]).
+-export([find/3, address_please/2]).
 
 -include_lib("kernel/include/dist_util.hrl").
 -include_lib("kernel/include/logger.hrl").
@@ -51,6 +51,9 @@ ask(Driver, Node, Name, Host) ->
             ?shutdown(Node)
     end.
 
+%% As the EPMD module answers, or OTP's for one that has no such function. Arguments: name, host and family.
+-spec address_please(Epmd :: module(), [term()]) -> {ok, inet:ip_address(), inet:port_number(), term()}
+          | {ok, inet:ip_address()} | {error, term()}.
 address_please(Epmd, Arguments) ->
     case erlang:function_exported(Epmd, address_please, 3) of
         true -> apply(Epmd, address_please, Arguments);

@@ -11,7 +11,7 @@
 -export([send/3, leave/3, recv/2, arm/1, arm_writer/1, disarm/1, framing/3]).
 -export([active/3, active_left/1, make_passive/1, post_send/4, post_recv/4, cancel/2, posted/1]).
 -export([own/2, owner/1, set_options/2, options/1, finish/1, stop_reading/1, close/1]).
--export([statistics/1, all_statistics/0, link/4, link_end/1, link_numbers/0, take_back/1]).
+-export([statistics/1, all_statistics/0, link/4, link_end/1, link_numbers/0, take_back/1, can_decompress/0]).
 -export([cipher/0, link_receive_key/3, link_send_key/3, receive_key/3, send_key/3, guard/1, end_stream/2]).
 -export([load/0, is_loaded/0, driver/0, loaded/0, features/0]).
 -export([flight_start/3, flight_record/6, flight_recent/2, taken/1, option_values/0, reason_shapes/0]).
@@ -28,7 +28,8 @@
 -nifs([own/2, owner/1, set_options/2, options/1, finish/1, stop_reading/1, close/1]).
 -nifs([cipher/0, link_receive_key/3, link_send_key/3, receive_key/3, send_key/3, guard/1, end_stream/2]).
 -nifs([flight_start/3, flight_record/6, flight_recent/2, taken/1, option_values/0, reason_shapes/0]).
--nifs([statistics/1, all_statistics/0, link/4, link_end/1, link_numbers/0, take_back/1, loaded/0, features/0]).
+-nifs([statistics/1, all_statistics/0, link/4, link_end/1, link_numbers/0, take_back/1, can_decompress/0]).
+-nifs([loaded/0, features/0]).
 
 -type conn() :: reference().
 -type listener() :: reference().
@@ -302,6 +303,9 @@ link(Attempt, Node, Config, Protection) -> late(?FUNCTION_NAME, [Attempt, Node, 
 -spec cipher() -> cipher().
 cipher() -> late(?FUNCTION_NAME, []).
 
+-spec can_decompress() -> boolean().
+can_decompress() -> late(?FUNCTION_NAME, []).
+
 -spec link_receive_key(link(), Generation :: 1..16#ffffffff, key()) -> ok | {error, inet_rdma:reason()}.
 link_receive_key(Link, Generation, Key) -> late(?FUNCTION_NAME, [Link, Generation, Key]).
 
@@ -330,13 +334,14 @@ take_back(Socket) -> late(?FUNCTION_NAME, [Socket]).
 features() -> late(?FUNCTION_NAME, []).
 
 %% The flight recorder of this VM (inet_rdma_recorder).
--spec flight_start(Directory :: binary(), Node :: binary(), Bytes :: pos_integer()) ->
-          {ok, File :: binary()} | {error, Why :: binary()}.
-flight_start(Directory, Node, Bytes) -> late(?FUNCTION_NAME, [Directory, Node, Bytes]).
+-spec flight_start(Directories :: [binary()], Node :: binary(), Bytes :: pos_integer()) ->
+          ok | {error, Why :: binary()}.
+flight_start(Directories, Node, Bytes) -> late(?FUNCTION_NAME, [Directories, Node, Bytes]).
 
 -spec flight_record(Node :: binary(), Kind :: binary(), Path :: binary(), Cause :: binary(), Words :: binary(),
                     {IsTick :: boolean(), Link :: non_neg_integer(), DurationNs :: non_neg_integer(),
-                     Amount :: non_neg_integer()}) -> ok.
+                     Amount :: non_neg_integer()}) ->
+          ok | {failed, Why :: binary()} | {written, Failures :: pos_integer()}.
 flight_record(Node, Kind, Path, Cause, Words, Measured) ->
     late(?FUNCTION_NAME, [Node, Kind, Path, Cause, Words, Measured]).
 

@@ -1,28 +1,53 @@
-%% A process beside net_kernel that opens the flight recorder, records nodes that come and go, and logs when a link is
-%% silent for long.
+%% A process beside net_kernel that starts the flight recorder and logs when its file cannot be written, records nodes
+%% that come and go, looks at each link once in a tick interval, and logs when a link is silent for long.
 %%
-%% It lives as long as the distribution. It may wait for the disk and for net_kernel. Only the node's start waits for
-%% this process, for a moment.
+%% The supervisors of the links cannot look: dist_util calls their getstat/1 for queries, too, and their tick/1 only if
+%% this side has sent nothing.
+%%
+%% It lives as long as the distribution, under inet_rdma_sup. It may wait for net_kernel. Only the node's start waits
+%% for this process, for a moment.
 -module(inet_rdma_node_watch).
 
--export([start/2, look/2, tick_time/0]).
+-behaviour(inet_rdma_guard).
+
+-export([start/2, tell/1, tick_time/0, known_tick_time/0]).
+%% Called by inet_rdma_sup.
+-export([start_link/3]).
 %% Spawned.
--export([init/4]).
+-export([init/3]).
+-export([handle/2]).
 
 -include_lib("kernel/include/logger.hrl").
 
-%% The node's start waits this long for the file of the recorder. Links that come up before it is open are not in it.
+%% Longest time between two looks at net_ticktime, of which net_kernel tells nobody.
+-define(LOOK_MS_MAX, 15000).
+
+%% The node's start waits this long for the recorder. Links that come up before it runs are not in it.
 -define(OPEN_MS, 1000).
 
 %% How long a caller of tick_time/0 waits for net_kernel.
 -define(ANSWER_MS, 1000).
 
-%% Of a supervisor: packets that its link had received, and when that was first seen, in milliseconds as of
-%% erlang:monotonic_time/1.
--define(HEARD, {?MODULE, heard}).
+%% Where the tick time is not known: kernel's default, in seconds.
+-define(TICK_TIME, 60).
 
-%% silent: peers whose silence is in the log.
--record(watch, {node :: binary(), silent = #{} :: #{binary() => true}}).
+%% A silence is told if it lasts for half of net_ticktime, and at least this long: with a shorter net_ticktime the link
+%% ends as soon.
+-define(SILENT_MS_MIN, 2000).
+
+%% A silence of a peer is told at most once in this time, and so is that the peer is heard again. A slave node logs over
+%% the link to its master, whose answers are signs of life: told each time, silences would keep a link that must end.
+-define(TOLD_MS, 60000).
+
+%% What a link has received, when this count was first seen, in milliseconds as of erlang:monotonic_time/1, and how many
+%% looks have seen it since.
+-record(link, {controller :: port() | pid(), received :: non_neg_integer(), since :: integer(),
+               missed = 0 :: non_neg_integer()}).
+
+%% looked: the time of the last look at the links, in milliseconds as of erlang:monotonic_time/1. links: by the names of
+%% the peers. silent: peers whose silence is in the log. told: when a silence was last told.
+-record(watch, {node :: binary(), looked :: integer(), links = #{} :: #{binary() => #link{}},
+                silent = #{} :: #{binary() => true}, told = #{} :: #{binary() => integer()}}).
 
 %% The caller is net_kernel, which listens under this node's name. One process serves all address families.
 -spec start(Node :: iolist(), inet_rdma_options:config()) -> ok.
@@ -30,115 +55,159 @@ start(Node, Config) ->
     Options = maps:with([flight_recorder, flight_bytes, flight_directory], Config),
     %% An answer that comes later must not reach net_kernel.
     Alias = alias([reply]),
-    {Pid, Ref} = spawn_monitor(?MODULE, init, [self(), Alias, unicode:characters_to_binary(Node), Options]),
-    receive
-        {Alias, ready} -> ok;
-        {'DOWN', Ref, process, Pid, _OneIsThere} -> ok
-    after ?OPEN_MS ->
-        ok
+    Start = {?MODULE, start_link, [Alias, unicode:characters_to_binary(Node), Options]},
+    case inet_rdma_sup:start_watch(#{id => ?MODULE, start => Start, restart => transient}) of
+        {ok, _} -> receive {Alias, ready} -> ok after ?OPEN_MS -> ok end;
+        {error, {already_started, _}} -> ok
     end,
-    demonitor(Ref, [flush]),
     _ = unalias(Alias),
     receive {Alias, ready} -> ok after 0 -> ok end.
 
-%% The calling process supervises a link, and has looked at its counts, as it does at each tick.
--spec look(Node :: binary(), {ok, Received, Sent :: Received, Queued :: Received} | {error, term()}) -> ok when
-    Received :: non_neg_integer().
-look(Node, {ok, Received, _Sent, _Queued}) ->
-    Now = erlang:monotonic_time(millisecond),
-    case get(?HEARD) of
-        {Received, Since} ->
-            inet_rdma_recorder:tick(missed, Node, Now - Since, 0),
-            cast({silent, Node, Now - Since});
-        {Before, Since} ->
-            _ = put(?HEARD, {Received, Now}),
-            inet_rdma_recorder:tick(heard, Node, Now - Since, Received - Before),
-            cast({heard, Node, Now - Since});
-        undefined ->
-            _ = put(?HEARD, {Received, Now}),
-            ok
-    end;
-look(_Node, {error, _}) ->
-    ok.
+%% Does not wait for the file. A process that is started again after its death finds the recorder open.
+-spec start_link(reference(), binary(), inet_rdma_options:config()) -> {ok, pid()}.
+start_link(Alias, Node, Options) -> {ok, proc_lib:spawn_link(?MODULE, init, [Alias, Node, Options])}.
 
-cast(Message) ->
+%% The flight recorder has news of its file.
+-spec tell({failed, Why :: binary()} | {written, Failures :: pos_integer()}) -> ok.
+tell(OfTheFile) ->
     case whereis(?MODULE) of
         undefined -> ok;
-        Pid -> Pid ! Message, ok
+        Pid -> Pid ! {file, OfTheFile}, ok
     end.
 
--spec init(pid(), reference(), binary(), inet_rdma_options:config()) -> ok.
-init(Kernel, Alias, Node, Options) ->
-    Ref = monitor(process, Kernel),
-    case register_once() of
-        ok ->
-            ok = net_kernel:monitor_nodes(true, [nodedown_reason, {node_type, all}]),
-            ok = open(Node, Options),
-            Alias ! {Alias, ready},
-            loop(Ref, #watch{node = Node});
-        taken ->
-            ok
-    end.
-
-register_once() ->
-    try register(?MODULE, self()) of
-        true -> ok
-    catch
-        error:badarg -> taken
-    end.
+-spec init(reference(), binary(), inet_rdma_options:config()) -> no_return().
+init(Alias, Node, Options) ->
+    %% The supervisor's exit signal must not overtake the record of the stop.
+    _ = process_flag(trap_exit, true),
+    true = register(?MODULE, self()),
+    _ = monitor(process, net_kernel),
+    ok = net_kernel:monitor_nodes(true, [nodedown_reason, {node_type, all}]),
+    ok = open(Node, Options),
+    Alias ! {Alias, ready},
+    Watch = #watch{node = Node, looked = erlang:monotonic_time(millisecond)},
+    ok = look_later(interval_ms(), Watch),
+    inet_rdma_guard:run(?MODULE, Watch).
 
 open(Node, Options) ->
     case inet_rdma_recorder:open(Node, Options) of
-        {ok, _File} ->
+        ok ->
             inet_rdma_recorder:record(start, Node, #{amount => list_to_integer(os:getpid())});
         disabled ->
             ok;
         {error, Why} ->
-            ?LOG_WARNING("inet_rdma: no flight recorder, and the node goes on without: ~ts; the options "
-                         "flight_directory and flight_bytes say where it is, and flight_recorder false turns it off",
-                         [Why])
+            ?LOG_WARNING("inet_rdma: no flight recorder, and the node goes on without: ~ts", [Why])
     end.
 
-loop(Ref, Watch) ->
-    receive
-        {'DOWN', Ref, process, _, Reason} ->
-            inet_rdma_recorder:record(stop, Watch#watch.node, #{cause => Reason});
-        {nodeup, Node, _Info} when Node =/= node() ->
-            inet_rdma_recorder:record(nodeup, Node, #{}),
-            loop(Ref, Watch);
-        {nodedown, Node, Info} when Node =/= node() ->
-            inet_rdma_recorder:record(nodedown, Node, #{cause => proplists:get_value(nodedown_reason, Info)}),
-            loop(Ref, forget(atom_to_binary(Node), Watch));
-        {silent, Node, Ms} ->
-            loop(Ref, tell(Node, Ms, Watch));
-        {heard, Node, Ms} ->
-            loop(Ref, heard(Node, Ms, Watch));
-        _ ->
-            loop(Ref, Watch)
+log({failed, Why}) ->
+    ?LOG_WARNING("inet_rdma: the flight recorder cannot write its file; its events stay in memory, and it tries again: "
+                 "~ts; the options flight_directory and flight_bytes say where the file is, and flight_recorder false "
+                 "turns it off", [Why]);
+log({written, Failures}) ->
+    ?LOG_NOTICE("inet_rdma: the flight recorder has written its file, after ~b attempts that failed", [Failures]).
+
+-spec handle(term(), #watch{}) -> {ok, #watch{}} | stop.
+handle({'DOWN', _Ref, process, _NetKernel, Reason}, Watch) ->
+    stopped(Reason, Watch);
+handle({'EXIT', _Supervisor, Reason}, Watch) ->
+    stopped(Reason, Watch);
+handle({nodeup, Node, _Info}, Watch) when Node =/= node() ->
+    inet_rdma_recorder:record(nodeup, Node, #{}),
+    {ok, Watch};
+handle({nodedown, Node, Info}, Watch) when Node =/= node() ->
+    inet_rdma_recorder:record(nodedown, Node, #{cause => proplists:get_value(nodedown_reason, Info)}),
+    {ok, forget(atom_to_binary(Node), Watch)};
+handle(look, Watch) ->
+    %% net_ticktime may be another one since the last look.
+    ok = inet_rdma_keeper:ticked(),
+    IntervalMs = interval_ms(),
+    Looked = look_if_due(IntervalMs, Watch),
+    ok = look_later(IntervalMs, Looked),
+    {ok, Looked};
+handle({file, News}, Watch) ->
+    log(News),
+    {ok, Watch};
+handle(_Message, Watch) ->
+    {ok, Watch}.
+
+stopped(Reason, #watch{node = Node}) ->
+    inet_rdma_recorder:record(stop, Node, #{cause => Reason}),
+    stop.
+
+%% When the next tick interval of net_kernel is over, or earlier, as net_ticktime may become shorter.
+look_later(IntervalMs, #watch{looked = Looked}) ->
+    LeftMs = Looked + IntervalMs - erlang:monotonic_time(millisecond),
+    _ = erlang:send_after(max(1, min(?LOOK_MS_MAX, LeftMs)), self(), look),
+    ok.
+
+%% With the bounds that net_kernel has for net_tickintensity.
+interval_ms() ->
+    Intensity = case application:get_env(kernel, net_tickintensity) of
+                    {ok, Set} when is_integer(Set) -> max(4, min(1000, Set));
+                    _ -> 4
+                end,
+    max(1, known_tick_time() * 1000 div Intensity).
+
+look_if_due(IntervalMs, #watch{looked = Looked} = Watch) ->
+    Now = erlang:monotonic_time(millisecond),
+    case Now - Looked >= IntervalMs of
+        true -> look(Now, Watch#watch{looked = Now});
+        false -> Watch
     end.
 
-%% Logs once for each silence.
-tell(Node, _Ms, #watch{silent = Silent} = Watch) when is_map_key(Node, Silent) ->
+look(Now, Watch) ->
+    lists:foldl(fun(Counted, Looking) -> look(Counted, Now, Looking) end, Watch, inet_rdma_info:received()).
+
+look({Node, Controller, Received}, Now, #watch{links = Links} = Watch) ->
+    New = #link{controller = Controller, received = Received, since = Now},
+    case Links of
+        #{Node := #link{controller = Controller, received = Received, since = Since, missed = Missed} = Silent} ->
+            inet_rdma_recorder:tick(missed, Node, Controller, Now - Since, 0),
+            warn(Node, Now - Since, Now, Watch#watch{links = Links#{Node := Silent#link{missed = Missed + 1}}});
+        #{Node := #link{controller = Controller, received = Before, since = Since}} ->
+            %% OTP's driver counts in 32 bits.
+            inet_rdma_recorder:tick(heard, Node, Controller, Now - Since, max(0, Received - Before)),
+            heard(Node, Now - Since, Watch#watch{links = Links#{Node := New}});
+        #{} ->
+            Watch#watch{links = Links#{Node => New}}
+    end.
+
+%% Once for each silence.
+warn(Node, _Ms, _Now, #watch{silent = Silent} = Watch) when is_map_key(Node, Silent) ->
     Watch;
-tell(Node, Ms, #watch{silent = Silent} = Watch) ->
-    case tick_time() of
-        Seconds when Seconds > 0, Ms >= Seconds * 500 ->
+warn(Node, Ms, Now, #watch{links = Links, silent = Silent, told = Told} = Watch) ->
+    #{Node := #link{missed = Missed}} = Links,
+    Seconds = known_tick_time(),
+    %% One look alone may be late, as this node stood still.
+    IsLong = Missed > 1 andalso Ms >= max(?SILENT_MS_MIN, Seconds * 500),
+    case Told of
+        #{Node := Last} when Now - Last < ?TOLD_MS ->
+            Watch;
+        #{} when IsLong ->
             ?LOG_WARNING("inet_rdma: nothing has come from ~ts for ~b s: its node or the network stands still; without "
                          "a sign of life its link ends when net_ticktime (~b s) is over", [Node, Ms div 1000, Seconds]),
             inet_rdma_recorder:record(silent, Node, #{duration => erlang:convert_time_unit(Ms, millisecond, native)}),
-            Watch#watch{silent = Silent#{Node => true}};
-        _ ->
+            Watch#watch{silent = Silent#{Node => true}, told = Told#{Node => Now}};
+        #{} ->
             Watch
     end.
 
 heard(Node, Ms, #watch{silent = Silent} = Watch) when is_map_key(Node, Silent) ->
     ?LOG_NOTICE("inet_rdma: ~ts is heard again after ~b s", [Node, Ms div 1000]),
     inet_rdma_recorder:record(heard, Node, #{duration => erlang:convert_time_unit(Ms, millisecond, native)}),
-    forget(Node, Watch);
+    Watch#watch{silent = maps:remove(Node, Silent)};
 heard(_Node, _Ms, Watch) ->
     Watch.
 
-forget(Node, #watch{silent = Silent} = Watch) -> Watch#watch{silent = maps:remove(Node, Silent)}.
+forget(Node, #watch{links = Links, silent = Silent, told = Told} = Watch) ->
+    Watch#watch{links = maps:remove(Node, Links), silent = maps:remove(Node, Silent), told = maps:remove(Node, Told)}.
+
+%% As tick_time/0, and kernel's default where that is not known.
+-spec known_tick_time() -> pos_integer().
+known_tick_time() ->
+    case tick_time() of
+        0 -> ?TICK_TIME;
+        Seconds -> Seconds
+    end.
 
 %% The net_ticktime in force, in seconds. 0: not known, as net_kernel is about to end, or does not answer in time: it
 %% may wait for a name server.

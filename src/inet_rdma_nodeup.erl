@@ -8,15 +8,16 @@
 %% is up.
 -module(inet_rdma_nodeup).
 
--export([prepare/1, before_nodeup/2, after_nodeup/3, can_leave_tls/1]).
+-export([prepare/1, decide/1, before_nodeup/2, last_message/1, after_nodeup/3, can_leave_tls/1]).
 -export_type([link/0, over/0, prepared/0]).
 
-%% A link whose peer has proved the cookie. own_offer: this node's, offer: the peer's. address: an initiator's; where
-%% the peer listens.
+%% A link whose peer has proved the cookie. place: the port for its session. own_offer: this node's, offer: the peer's.
+%% address: an initiator's; where the peer listens. listens: where this node does.
 -type link() :: #{driver := inet_rdma_transport:driver(), role := initiator | acceptor,
                   connection := inet_rdma_transport:t(), node := binary(),
-                  config := inet_rdma_options:config(), own_offer := inet_rdma_offer:offer(),
-                  offer := inet_rdma_offer:offer(), address := {inet:ip_address(), inet:port_number()} | none}.
+                  config := inet_rdma_options:config(), place := port() | none,
+                  own_offer := inet_rdma_offer:offer(), offer := inet_rdma_offer:offer(),
+                  address := inet_rdma_told:address() | none, listens := inet_rdma_told:address() | none}.
 
 %% What carries the link.
 -type over() ::
@@ -27,35 +28,68 @@
     %% A session, over this queue pair; none: over TCP.
   | {session, inet_rdma_session:t(), inet_rdma_queue:t() | none}.
 
-%% The link's session, if both sides offer one. undefined: it is not made yet.
--type prepared() :: undefined | none | {ok, inet_rdma_session:t()} | {error, inet_rdma:reason()}.
+%% What carries the link, or why there is no link, and the connection to use from here on.
+-type decided() :: {ok, over(), Why :: binary(), inet_rdma_transport:t()} | {error, term()}.
+
+%% The link's session, if both sides offer one. undefined: it is not made yet. decided: nothing is left to do before
+%% nodeup but what the handshake's last message must come before.
+-type prepared() :: undefined | none | {ok, inet_rdma_session:t()} | {error, inet_rdma:reason()} | {decided, decided()}.
 
 %% Both offers are known. The port is linked to the caller, so it ends with a handshake that fails.
 -spec prepare(link()) -> prepared().
 prepare(Link) -> new(session_offers(Link), Link).
 
+%% As before_nodeup/2 does, but only if that needs no message of the peer. The caller is an acceptor, to which the peer
+%% has proved the cookie.
+-spec decide(link()) -> prepared().
+decide(#{connection := Connection, offer := Offer} = Link) ->
+    Prepared = prepare(Link),
+    case Prepared of
+        none when Offer =/= none -> Prepared;
+        {ok, _Session} -> decide(settles_first(Link), inet_rdma_transport:protocol(Connection), Prepared, Link);
+        _ -> {decided, decided(Prepared, Link)}
+    end.
+
+decide(false, tcp, Prepared, Link) -> {decided, decided(Prepared, Link)};
+decide(_SettlesFirst, _Protocol, Prepared, _Link) -> Prepared.
+
 %% Decides what carries the link. Both sides have proved the cookie, and the VM does not know the link yet. Returns the
 %% connection to use from here on.
--spec before_nodeup(prepared(), link()) -> {ok, over(), Why :: binary(), inet_rdma_transport:t()} | {error, term()}.
+-spec before_nodeup(prepared(), link()) -> decided().
 before_nodeup(undefined, Link) ->
     before_nodeup(prepare(Link), Link);
-before_nodeup({ok, Session}, Link) ->
+before_nodeup({decided, {ok, none, Why, Connection}}, _Link) ->
+    case inet_rdma_transport:before_nodeup(Connection) of
+        ok -> {ok, none, Why, Connection};
+        Error -> Error
+    end;
+before_nodeup({decided, Decided}, _Link) ->
+    Decided;
+before_nodeup(Prepared, Link) ->
+    before_nodeup({decided, decided(Prepared, Link)}, Link).
+
+-spec decided(none | {ok, inet_rdma_session:t()} | {error, inet_rdma:reason()}, link()) -> decided().
+decided({ok, Session}, Link) ->
     ok = inet_rdma_recorder:of_port(inet_rdma_session:port(Session)),
-    attach(begin_session(settles_first(Link), Session, Link), Link);
-before_nodeup(none, #{connection := Connection} = Link) ->
+    when_acceptor_is_up(attach(begin_session(settles_first(Link), Session, Link), Link), Link);
+decided(none, #{connection := Connection} = Link) ->
     case settle(none, none, Link) of
         {ok, Over, Why} -> {ok, Over, Why, Connection};
         Error -> Error
     end;
-before_nodeup({error, Reason}, Link) ->
+decided({error, Reason}, Link) ->
     cannot_begin(Reason, Link).
 
 session_offers(#{own_offer := Own, offer := Peer}) -> inet_rdma_offer:sessions(Own, Peer).
 
-%% The link's session, if both sides offer one: they expect its frames from each other.
-new(none, _Link) ->
+%% The link's session, if both sides offer one: they expect its frames from each other. Else its port is not needed.
+new(none, #{place := none}) ->
     none;
-new({Own, Peer}, #{driver := Driver, connection := Connection, role := Role, node := Node, config := Config}) ->
+new(none, #{place := Port}) ->
+    ok = inet_rdma_port:close(Port),
+    none;
+new({Own, Peer}, #{driver := Driver, connection := Connection, role := Role, node := Node, config := Config,
+                   place := Port}) ->
     #{packet_max_bytes := PacketMax} = Config,
     #{nonce := OwnNonce} = Own,
     #{nonce := PeerNonce} = Peer,
@@ -63,10 +97,12 @@ new({Own, Peer}, #{driver := Driver, connection := Connection, role := Role, nod
                   tcp -> none;
                   tls -> sealing(Role, Own, Peer, Config)
               end,
-    inet_rdma_session:new(Driver, Role, #{node => Node, nonces => {OwnNonce, PeerNonce}, packet_max_bytes => PacketMax,
-                                          sealing => Sealing, compression => compression(Own, Peer)}).
+    inet_rdma_session:new(Port, Driver, Role,
+                          #{node => Node, nonces => {OwnNonce, PeerNonce}, packet_max_bytes => PacketMax,
+                            sealing => Sealing, compression => compression(Own, Peer)}).
 
-%% Whether each side compresses. Neither does if the peer's offer does not mention compression.
+%% Whether each side compresses. Neither does if an offer does not mention compression.
+compression(#{compresses := none}, _Peer) -> {false, false};
 compression(_Own, #{compresses := none}) -> {false, false};
 compression(#{compresses := Own}, #{compresses := Peer}) -> {Own, Peer}.
 
@@ -79,6 +115,33 @@ sealing(Cipher, #{rekey_bytes := Bytes, rekey_seconds := Seconds}) ->
 
 begin_session(true, Session, Link) -> settle(Session, inet_rdma_session:port(Session), Link);
 begin_session(false, Session, Link) -> begin_on_tcp(Session, Link).
+
+%% The message that an acceptor sends when the VM knows the link; none: the peer does not wait for one.
+-spec last_message(link()) -> binary() | none.
+last_message(#{role := acceptor} = Link) ->
+    case says_up(Link) of
+        true -> inet_rdma_settlement:up();
+        false -> none
+    end;
+last_message(_Link) ->
+    none.
+
+%% Without `up` the initiator's node might ask for the link before the acceptor's VM knows it.
+when_acceptor_is_up({ok, _Over, _Why, Raw} = Decided, #{role := initiator} = Link) ->
+    #{config := #{connect_timeout_ms := BoundMs}} = Link,
+    case says_up(Link) andalso inet_rdma_settlement:await_up(Raw, BoundMs) of
+        {error, Reason} -> cannot_begin(Reason, Link);
+        _ -> Decided
+    end;
+when_acceptor_is_up(Decided, _Link) ->
+    Decided.
+
+%% Not where the acceptor decides before its last message of the handshake (inet_rdma_dist).
+says_up(#{connection := Connection, own_offer := #{says_up := true}, offer := #{says_up := true}} = Link) ->
+    session_offers(Link) =/= none andalso
+        (settles_first(Link) orelse inet_rdma_transport:protocol(Connection) =:= tls);
+says_up(_Link) ->
+    false.
 
 %% The session gets the TCP connection on which it begins.
 attach({ok, {session, Session, _Queue} = Over, Why},
@@ -103,12 +166,9 @@ cannot_begin(Reason, #{node := Node}) ->
     ok = not_up(failed, Node, <<"its session cannot begin: ", Words/binary>>),
     {error, Reason}.
 
-%% Tells whether to ask TLS for the socket. False after a failure, for the time of the option fallback_retry_ms, and
-%% where sockets have no descriptor that the session's port could take.
+%% Tells whether to ask TLS for the socket. False after a failure, for the time of the option fallback_retry_ms.
 -spec can_leave_tls(Node :: binary()) -> boolean().
-can_leave_tls(Node) -> has_descriptors() andalso inet_rdma_links:failure(leaving_tls(Node)) =:= none.
-
-has_descriptors() -> application:get_env(kernel, inet_backend, inet) =:= inet.
+can_leave_tls(Node) -> inet_rdma_links:failure(leaving_tls(Node)) =:= none.
 
 leaving_tls(Node) -> {Node, 0, leaving_tls}.
 
@@ -170,21 +230,17 @@ forget_keys() -> garbage_collect().
 stay(none, Level, Protocol, Settled, #{node := Node, connection := Connection, offer := Offer}) ->
     Why = case Protocol of
               <<"tls">> when Offer =/= none ->
-                  with_tls(has_descriptors() andalso inet_rdma_links:failure(leaving_tls(Node)), Settled);
+                  with_tls(inet_rdma_links:failure(leaving_tls(Node)), Settled);
               _ ->
                   Settled
           end,
     ok = settled(Level, fallback, Node, Connection, Protocol, Why),
-    case inet_rdma_transport:before_nodeup(Connection) of
-        ok -> {ok, none, Why};
-        Error -> Error
-    end;
+    {ok, none, Why};
 stay(Session, Level, _Protocol, Why, #{node := Node}) ->
     ok = settled(Level, fallback, Node, of_session(Session), <<"tcp">>, Why),
     {ok, {session, Session, none}, Why}.
 
 %% Why a link inside TLS has no session.
-with_tls(false, Why) -> <<Why/binary, "; it cannot leave TLS, as the kernel parameter inet_backend is socket">>;
 with_tls(none, Why) -> Why;
 with_tls({How, _LeftMs}, Why) -> <<Why/binary, "; TLS did not give its socket back lately: ", How/binary>>.
 
@@ -216,8 +272,12 @@ start({link, Moved}, _Why, #{connection := Connection, node := Node}) ->
     ok = inet_rdma_recorder:of_port(inet_rdma_queue:port(Moved)),
     started(inet_rdma_link:start(Moved, Connection, Node), up, inet_rdma_queue:fabric(Moved), Connection);
 start({session, Session, Queue}, Why, #{connection := Connection, node := Node, config := Config} = Link) ->
-    Started = inet_rdma_session:start(Session, #{node => Node, peer => peer_listens(Link), config => Config, why => Why,
+    #{listens := Listens, offer := #{tells := Tells}} = Link,
+    Peer = peer_listens(Link),
+    Started = inet_rdma_session:start(Session, #{node => Node, peer => Peer, tells => Tells,
+                                                 listens => Listens, config => Config, why => Why,
                                                  queue => Queue, has_settled => settles_first(Link)}),
+    ok = inet_rdma_detour:begin_with(Session, Node, Peer),
     %% The port has its own descriptor of the connection, so the VM's socket is closed.
     ok = inet_rdma_transport:close(Connection),
     case Queue of

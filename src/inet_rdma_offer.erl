@@ -5,13 +5,17 @@
 %% every peer that connects, before the cookie is proved: it says only that this node can settle, and by which
 %% version.
 %%
-%%     <<"inetrdma", Version:16, _:4, Eager:1, Session:1, StaysOnTcp:1, Required:1, _/binary>>
+%%     <<"inetrdma", Version:16, _:2, Tells:1, SaysUp:1, Eager:1, Session:1, StaysOnTcp:1, Required:1, _/binary>>
+%%
+%% SaysUp: this node sends and awaits the message `up` of inet_rdma_settlement. Tells: it tells its addresses, and
+%% understands the peer's (inet_rdma_told).
 %%
 %% With Session the bytes behind it are <<Port:16, Nonce:16/binary, Cipher:8, _:7, Compresses:1, _/binary>>: where this
 %% node accepts connections (0: nowhere), this side's part of the session's secret (inet_rdma_session), the cipher that
 %% this processor computes faster (1: AES-256-GCM, 2: ChaCha20-Poly1305), and whether this side compresses what it sends
-%% over TCP. A node whose offer has this field understands compressed blocks. The nonces are useless without the
-%% cookie. Inside TLS a node that seals its TCP connections offers a session: only TLS has carried its nonce then.
+%% over TCP. A node whose offer has this field understands compressed blocks; one without memory for them leaves out the
+%% cipher and what follows. The nonces are useless without the cookie. Inside TLS a node that seals its TCP connections
+%% offers a session: only TLS has carried its nonce then.
 %%
 %% Later versions may use the free bits, and add bytes behind these.
 -module(inet_rdma_offer).
@@ -21,9 +25,11 @@
 
 %% none: a peer that runs another carrier, inet_tcp above all.
 %% settles: false if the node does not settle this time; the link stays on TCP then.
-%% session: the link can be a session. eager: it settles before it is up, if the peer is eager, too.
+%% session: the link can be a session. eager: it settles before it is up, if the peer is eager, too. says_up: as SaysUp.
+%% tells: as Tells.
+%% lacks: of this node's offer; why it has no room for a session.
 -type offer() :: none | #{version := non_neg_integer(), required := boolean(), settles := boolean(), eager := boolean(),
-                          session := session()}.
+                          says_up := boolean(), tells := boolean(), session := session(), lacks => inet_rdma:reason()}.
 %% cipher, compresses: none in offers that do not name them.
 -type session() :: none | #{port := inet:port_number(), nonce := <<_:128>>, cipher := inet_rdma_nif:cipher() | none,
                             compresses := boolean() | none}.
@@ -35,23 +41,26 @@
 %% The offer of this node.
 -spec offer(inet_rdma_options:config(), Settles :: boolean(), session()) -> offer().
 offer(#{required := Required, move := Move}, Settles, Session) ->
-    #{version => ?VERSION, required => Required, settles => Settles, eager => Move =:= eager, session => Session}.
+    #{version => ?VERSION, required => Required, settles => Settles, eager => Move =:= eager, says_up => true,
+      tells => true, session => Session}.
 
 %% The message with the offer behind it, if it is an `N` message that ends with the name; else the message.
 -spec append(initiator | acceptor, binary(), offer()) -> iodata().
 append(Role, Message,
-       #{version := Version, required := Required, settles := Settles, eager := Eager, session := Session}) ->
+       #{version := Version, required := Required, settles := Settles, eager := Eager, says_up := SaysUp,
+         tells := Tells, session := Session}) ->
     case split(Role, Message) of
         {_Name, <<>>} ->
             [Message,
-             <<?MAGIC, Version:16, 0:4, (flag(Eager)):1, (flag(Session =/= none)):1, (flag(not Settles)):1,
-               (flag(Required)):1>>,
+             <<?MAGIC, Version:16, 0:2, (flag(Tells)):1, (flag(SaysUp)):1, (flag(Eager)):1, (flag(Session =/= none)):1,
+               (flag(not Settles)):1, (flag(Required)):1>>,
              session_bytes(Session)];
         _ ->
             Message
     end.
 
 session_bytes(none) -> <<>>;
+session_bytes(#{port := Port, nonce := Nonce, compresses := none}) -> <<Port:16, Nonce:16/binary>>;
 session_bytes(#{port := Port, nonce := Nonce, cipher := Cipher, compresses := Compresses}) ->
     <<Port:16, Nonce:16/binary, (cipher_number(Cipher)):8, 0:7, (flag(Compresses)):1>>.
 
@@ -76,9 +85,10 @@ cipher(_) -> none.
 -spec parse(initiator | acceptor, binary()) -> {Name :: binary(), offer()}.
 parse(Role, Message) ->
     case split(other(Role), Message) of
-        {Name, <<?MAGIC, Version:16, _:4, Eager:1, Session:1, Stays:1, Required:1, Rest/binary>>} ->
+        {Name, <<?MAGIC, Version:16, _:2, Tells:1, SaysUp:1, Eager:1, Session:1, Stays:1, Required:1, Rest/binary>>} ->
             {utf8(Name), #{version => Version, required => Required =:= 1, settles => Stays =:= 0,
-                           eager => Eager =:= 1, session => session(Session, Rest)}};
+                           eager => Eager =:= 1, says_up => SaysUp =:= 1, tells => Tells =:= 1,
+                           session => session(Session, Rest)}};
         {Name, _} ->
             {utf8(Name), none};
         error ->

@@ -3,7 +3,7 @@
 
 -compile({no_auto_import, [statistics/1]}).
 
--export([open/0, close/1, start/1, tick/1, getstat/1, command/2, command/3]).
+-export([open/0, reserve/1, close/1, is_link/1, start/1, tick/1, getstat/1, command/2, command/3]).
 -export([with_socket/3]).
 -export([counts/1, statistics/1, is_carried_by_queue/1, sealing/1, compression/1, round_trips/1]).
 %% Called by inet_rdma_bounded.
@@ -35,18 +35,53 @@ command_number(abandon) -> 21;
 command_number(attach) -> 22;
 command_number(sealing) -> 23;
 command_number(compression) -> 24;
-command_number(ask) -> 25;
-command_number(round_trips) -> 26.
+command_number(suspicion) -> 25;
+command_number(round_trips) -> 26;
+command_number(open) -> 27;
+command_number(reserve) -> 28;
+command_number(release) -> 29;
+command_number(lend) -> 30;
+command_number(suspect) -> 31.
 
 -type command() :: carry | start | tick | packets | peer_gone | watch | adopt | move | suspend | resume | prove | verify
-                 | attempt | control | socket | drop | counts | return | abandon | attach | sealing | compression | ask
-                 | round_trips.
+                 | attempt | control | socket | drop | counts | return | abandon | attach | sealing | compression
+                 | suspicion | round_trips | open | reserve | release | lend | suspect.
 
 %% Opens a port, linked to the caller. error: the VM has no port left, or the driver is gone.
+%%
+%% Tools find the port of a link by the name that it has over inet_tcp, "tcp_inet", and ask it as a socket of inet: the
+%% port answers (native/port/src/inet.rs). open_port/2 gives a port the name of its driver; only the driver can open one
+%% with another name.
 -spec open() -> {ok, port()} | {error, inet_rdma:reason()}.
 open() ->
-    try {ok, open_port({spawn_driver, inet_rdma_nif:driver()}, [])}
+    try open_port({spawn_driver, inet_rdma_nif:driver()}, []) of
+        Opener -> {ok, named(Opener, command(Opener, open))}
     catch error:Reason -> {error, {system, opening_a_port, Reason}}
+    end.
+
+named(Opener, {ok, <<1>>}) ->
+    receive {'$inet_rdma', Opener, Port} -> ok end,
+    ok = close(Opener),
+    Port;
+%% It was the VM's last port.
+named(Opener, _None) ->
+    Opener.
+
+%% Tells whether a port is one of these: a socket of inet answers all commands with a refusal.
+-spec is_link(port()) -> boolean().
+is_link(Port) ->
+    case command(Port, packets) of
+        {ok, <<_Received:64, _Sent:64, _Queued:64>>} -> true;
+        _ -> false
+    end.
+
+%% Keeps a descriptor for the TCP connection that the port will have: until it has that, or the command release.
+-spec reserve(port()) -> ok | {error, closed | inet_rdma:reason()}.
+reserve(Port) ->
+    case command(Port, reserve) of
+        {ok, <<1>>} -> ok;
+        {ok, <<>>} -> {error, {system, opening_a_descriptor, emfile}};
+        Error -> Error
     end.
 
 %% Closes a port, and unlinks it from the caller.

@@ -3,10 +3,8 @@
 %%     prometheus_registry:deregister_collector(prometheus_vm_dist_collector),
 %%     prometheus_registry:register_collector(inet_rdma_prometheus_collector)
 %%
-%% It replaces prometheus_vm_dist_collector, which looks for a socket of the VM with the peer's address: a link with a
-%% session has no such socket, and the socket of a link that has left TLS is silent. Names, types, labels and the
-%% environment vm_dist_collector_metrics of the application prometheus are those of prometheus_vm_dist_collector. Then
-%% come series of this carrier. docs/MONITORING.md lists all.
+%% It replaces prometheus_vm_dist_collector, whose names, types, labels and environment vm_dist_collector_metrics of the
+%% application prometheus it has. Then come series of this carrier. docs/MONITORING.md lists all.
 %%
 %% A series has no value for a link whose fact is unknown. inet_rdma does not depend on prometheus.erl. This module does
 %% not declare the behaviour prometheus_collector: prometheus.erl would register it beside its own collector, and each
@@ -45,6 +43,8 @@ collect_mf(_Registry, Callback) ->
     Counts = inet_rdma_links:counts(),
     _ = [family(Callback, ["inet_rdma_", atom_to_list(Name)], counter, Help, Values(Counts))
          || {Name, Help, Values} <- lasting()],
+    _ = family(Callback, "inet_rdma_detours", gauge, "Detours that this node carries for the links of other nodes.",
+               [{[], length(inet_rdma_detours:carried())}]),
     ok.
 
 family(Callback, Name, Type, Help, Metrics) ->
@@ -165,6 +165,13 @@ lasting() ->
      {resumes_refused_total, "Attempts to resume a link that this node has refused: it does not know the link, a newer "
                              "attempt was under way, or the proof of the cookie was wrong.",
       fun(Counts) -> [{[], proplists:get_value(resume_refused, Counts, 0)}] end},
+     {detours_total, "Detours, by event. asked and opened: over neighbours, for links of this node. carried and "
+                     "refused: by this node, for links of others.",
+      fun(Counts) -> [{[{event, Event}], proplists:get_value(Counted, Counts, 0)}
+                      || {Event, Counted} <- [{asked, detours_asked}, {opened, detours_opened},
+                                              {carried, detours_carried}, {refused, detours_refused}]] end},
+     {detour_bytes_total, "Bytes that this node has passed for the links of others.",
+      fun(Counts) -> [{[], proplists:get_value(detour_bytes, Counts, 0)}] end},
      {links_refused_total, "Links that the option required refused, as they could only have stayed on TCP.",
       fun(Counts) -> [{[], proplists:get_value(refused, Counts, 0)}] end},
      {links_stayed_on_tcp_total, "Links that stayed on TCP, by the fabrics that were tried and failed before.",
@@ -195,24 +202,13 @@ find(Node, Infos) ->
 
 %% The counts of inet:getstat/1, of a port of TCP or of inet_rdma. None of TLS's process.
 -spec counts(link()) -> [{atom(), number()}].
-counts(#{controller := Port} = Link) when is_port(Port) ->
-    case port(Link, name) of
-        {ok, "tcp_inet"} -> socket_counts(Port);
-        %% The driver of inet_rdma gives inet's commands another meaning.
-        {ok, _} -> carried_counts(Link);
-        absent -> []
+counts(#{controller := Port}) when is_port(Port) ->
+    case fact(fun() -> inet:getstat(Port) end) of
+        {ok, {ok, Counts}} -> Counts;
+        _ -> []
     end;
 counts(#{}) ->
     [].
-
-socket_counts(Socket) ->
-    case fact(fun() -> inet:getstat(Socket) end) of
-        {ok, {ok, Counts}} -> Counts;
-        _ -> []
-    end.
-
-carried_counts(#{info := undefined}) -> [];
-carried_counts(#{info := Info}) -> value(fun() -> inet_rdma_info:link_counts(Info) end, []).
 
 %% An item of erlang:port_info/2.
 -spec port(link(), atom()) -> fact().

@@ -4,9 +4,8 @@
 -export([config/1, open/6, port/1, fabric/1, keys/1, ended/1]).
 -export_type([t/0]).
 
--record(queue, {port :: port(), native :: inet_rdma_nif:link(), fabric :: binary(), is_encrypted :: boolean()}).
-
--type t() :: #queue{}.
+%% A map, as a guard keeps it while this module may be loaded anew.
+-type t() :: #{port := port(), native := inet_rdma_nif:link(), fabric := binary(), is_encrypted := boolean()}.
 
 %% The options for the queue pair of a link. It has no landing buffers: the VM copies the fragments of a large message
 %% when it joins them, wherever they lie.
@@ -23,7 +22,7 @@ open(Port, Path, Attempt, Node, Config, Protection) ->
         {ok, Native, Id, Fabric, Why} ->
             case inet_rdma_port:command(Port, carry, <<Id:64/native, Path:64/native>>) of
                 {ok, _} ->
-                    {ok, #queue{port = Port, native = Native, fabric = Fabric, is_encrypted = Protection =/= none},
+                    {ok, #{port => Port, native => Native, fabric => Fabric, is_encrypted => Protection =/= none},
                      Why};
                 {error, closed} ->
                     {error, closed}
@@ -33,23 +32,23 @@ open(Port, Path, Attempt, Node, Config, Protection) ->
     end.
 
 -spec port(t()) -> port().
-port(#queue{port = Port}) -> Port.
+port(#{port := Port}) -> Port.
 
 -spec fabric(t()) -> binary().
-fabric(#queue{fabric = Fabric}) -> Fabric.
+fabric(#{fabric := Fabric}) -> Fabric.
 
 -spec keys(t()) -> inet_rdma_keys:t().
-keys(#queue{native = Native, is_encrypted = IsEncrypted}) -> inet_rdma_keys:new({link, Native}, IsEncrypted).
+keys(#{native := Native, is_encrypted := IsEncrypted}) -> inet_rdma_keys:new({link, Native}, IsEncrypted).
 
 %% The reason for which the queue pair's connection has ended, as a term and in words, and whether it is an ordinary
 %% reason, which is not logged.
--spec ended(t()) -> inet_rdma_link_guard:ending().
+-spec ended(t()) -> inet_rdma_link_log:ending().
 ended(Queue) ->
     Reason = reason(Queue),
     {Reason, why(Reason), lists:member(Reason, [closed, peer_gone, unknown])}.
 
 %% unknown: the connection is still up, or inet_rdma_nif was loaded anew, and the old term is not valid any more.
-reason(#queue{native = Native}) ->
+reason(#{native := Native}) ->
     try inet_rdma_nif:link_end(Native) of
         up -> unknown;
         Reason -> Reason

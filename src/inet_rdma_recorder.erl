@@ -1,11 +1,11 @@
 %% The flight recorder of this node: it writes the events of the node's links to a file that outlives the node.
 %%
-%% The native library owns the file, and appends to it without waiting. inet_rdma_flight reads such files.
-%% docs/FLIGHT.md lists the events. A node that does not listen has no recorder: each remote shell and erl_call would
-%% leave a file.
+%% The native library keeps the events in memory, and a thread of its own writes them to the file, from the first event
+%% of a link on. inet_rdma_flight reads such files. docs/FLIGHT.md lists the events. A node that does not listen has no
+%% recorder: each remote shell and erl_call would leave a file.
 -module(inet_rdma_recorder).
 
--export([open/2, record/3, tick/4, of_port/1, history/2, before/1]).
+-export([open/2, record/3, tick/5, of_port/1, history/2, before/1]).
 -export_type([fields/0]).
 
 %% path: what carries the link. cause: a reason as a term, and why: in words. duration: in native units of time.
@@ -20,12 +20,11 @@
 -define(BEFORE_EVENTS, 5).
 -define(BEFORE_NS, 60000000000).
 
-%% Opens the file, as the options say. Waits for the disk. disabled: the option flight_recorder is false.
--spec open(Node :: binary(), inet_rdma_options:config()) -> {ok, File :: binary()}
-    | {error, Why :: binary()} | disabled.
+%% Starts recording, as the options say. Does not touch the disk. disabled: the option flight_recorder is false.
+-spec open(Node :: binary(), inet_rdma_options:config()) -> ok | {error, Why :: binary()} | disabled.
 open(Node, #{flight_recorder := true, flight_bytes := Bytes, flight_directory := Directory}) ->
     case inet_rdma_nif:load() of
-        ok -> inet_rdma_nif:flight_start(directory(Directory), Node, Bytes);
+        ok -> inet_rdma_nif:flight_start(directories(Directory), Node, Bytes);
         %% The start of the distribution says that all links stay on TCP, and why.
         {error, _} -> disabled
     end;
@@ -33,51 +32,51 @@ open(_Node, #{flight_recorder := false}) ->
     disabled.
 
 %% default: the directory of this user's running programs, else the directory of temporary files.
-directory(default) ->
-    case [Directory || Variable <- ["XDG_RUNTIME_DIR", "TMPDIR"], "/" ++ _ = Directory <- [os:getenv(Variable)],
-                       is_directory(Directory)] of
-        [First | _] -> unicode:characters_to_binary(First);
-        [] -> <<"/tmp">>
-    end;
-directory(Directory) ->
-    unicode:characters_to_binary(Directory).
-
-is_directory(Directory) ->
-    case prim_file:read_file_info(Directory) of
-        {ok, Info} -> element(3, Info) =:= directory;
-        {error, _} -> false
-    end.
+directories(default) ->
+    Variables = [os:getenv(Variable) || Variable <- ["XDG_RUNTIME_DIR", "TMPDIR"]],
+    [unicode:characters_to_binary(Directory) || "/" ++ _ = Directory <- Variables ++ ["/tmp"]];
+directories(Directory) ->
+    [unicode:characters_to_binary(Directory)].
 
 %% The calling process looks after the link of this port: its events have the port's number.
 -spec of_port(port()) -> ok.
 of_port(Port) ->
-    %% #Port<0.7>
-    [_, Number] = string:lexemes(string:trim(erlang:port_to_list(Port), trailing, ">"), "."),
-    _ = put(?LINK, list_to_integer(Number)),
+    _ = put(?LINK, number(Port)),
     ok.
+
+%% Of #Port<0.7> 7. A process has no number.
+number(Port) when is_port(Port) ->
+    [_, Number] = string:lexemes(string:trim(erlang:port_to_list(Port), trailing, ">"), "."),
+    list_to_integer(Number);
+number(_Sender) ->
+    0.
 
 %% Node: the peer; of an event of this node itself, this node.
 -spec record(Event :: atom(), Node :: node() | binary(), fields()) -> ok.
 record(Event, Node, Fields) ->
-    append(false, Event, Node, Fields).
+    append(false, link(), Event, Node, Fields).
 
-%% The result of a look at a link, with the packets received since the last look. Such events are frequent, and have a
-%% part of the file of their own.
--spec tick(heard | missed, Node :: binary(), SilentMs :: non_neg_integer(), Packets :: non_neg_integer()) -> ok.
-tick(Event, Node, SilentMs, Packets) ->
-    append(true, Event, Node,
+%% The result of a look at the link that this controller carries, with the packets received since the last look. Such
+%% events are frequent, and have a part of the file of their own.
+-spec tick(heard | missed, Node :: binary(), Controller :: port() | pid(), SilentMs :: non_neg_integer(),
+           Packets :: non_neg_integer()) -> ok.
+tick(Event, Node, Controller, SilentMs, Packets) ->
+    append(true, number(Controller), Event, Node,
            #{duration => erlang:convert_time_unit(SilentMs, millisecond, native), amount => Packets}).
 
-append(IsTick, Event, Node, Fields) ->
+append(IsTick, Link, Event, Node, Fields) ->
     Cause = maps:get(cause, Fields, undefined),
     Why = unicode:characters_to_binary(maps:get(why, Fields, words(Cause))),
     Duration = erlang:convert_time_unit(max(0, maps:get(duration, Fields, 0)), native, nanosecond),
-    Measured = {IsTick, link(), Duration, maps:get(amount, Fields, 0)},
+    Measured = {IsTick, Link, Duration, maps:get(amount, Fields, 0)},
     %% Without the library nothing is recorded.
     case inet_rdma_nif:is_loaded() of
         true ->
-            inet_rdma_nif:flight_record(name(Node), name(Event), name(maps:get(path, Fields, <<>>)), name(cause(Cause)),
-                                        Why, Measured);
+            Path = maps:get(path, Fields, <<>>),
+            case inet_rdma_nif:flight_record(name(Node), name(Event), name(Path), name(cause(Cause)), Why, Measured) of
+                ok -> ok;
+                OfTheFile -> inet_rdma_node_watch:tell(OfTheFile)
+            end;
         false ->
             ok
     end.

@@ -5,7 +5,7 @@
 %%
 %%     dialer     <<"inet_rdma resume", Version:8, Name:16/binary, Attempt:64, NonceOfDialer:16/binary>>
 %%     acceptor   <<$c, Nonce:16/binary, Proof:32/binary>>             knows the session; this is the newest attempt
-%%                <<$u>>                                               does not know the session: the link has ended
+%%                <<$u>>, then <<$i, Instance:64, Node/binary>>        does not know the session, and names itself
 %%                <<$s>>                                               a newer attempt is under way
 %%     dialer     <<$p, Received:64, Path:64, Proof:32/binary>>        has given the old connection up
 %%     acceptor   <<$r, Received:64, Path:64, Proof:32/binary>>        has, too; frames follow, outside TLS
@@ -21,37 +21,79 @@
 %% TLS connection know.
 -module(inet_rdma_resume).
 
--export([dial/4, is_resume/1, accept/2]).
+-export([attempt/5, is_resume/1, accept/2]).
+-export_type([result/0]).
 
 -define(MAGIC, "inet_rdma resume").
 -define(VERSION, 1).
-%% Time limit of the connect, and of each message of the peer.
+%% First byte of the message by which an acceptor that does not know the session names itself.
+-define(NAME, $i).
+%% Time limit of each message of the peer.
 -define(TIMEOUT_MS, 3000).
-%% Time that an acceptor, if another host refuses its connection, leaves the initiator to connect: a firewall or an
-%% address translation may have refused it, and lets the initiator through.
--define(REFUSED_HOLD_MS, 1000).
+%% Time limit of the connect. The kernel sends a SYN at once and a second one after a second: with one attempt behind
+%% the other there is one each second.
+-define(CONNECT_MS, 2000).
+%% Time limit of finding a neighbour that opens a detour.
+-define(DETOUR_MS, 3000).
+%% Time limit of the name behind <<$u>>. Earlier versions send none, and close the connection.
+-define(NAME_MS, 500).
+%% Linux's numbers (netinet/tcp.h). The kernel repeats an unanswered SYN once.
+-define(IPPROTO_TCP, 6).
+-define(TCP_SYNCNT, 7).
+-define(SYN_ONCE_AGAIN, {raw, ?IPPROTO_TCP, ?TCP_SYNCNT, <<1:32/native>>}).
 
-%% Makes an attempt, in a process of its own. Its exit reason is: resumed; {dead, Why}: the peer has ended; superseded:
-%% a newer attempt is under way; {failed, Why}. The acceptor waits before its first message, because the initiator's
-%% attempt takes precedence.
--spec dial(inet_rdma_session:t(), Node :: binary(), {inet:ip_address(), inet:port_number()},
-           HoldMs :: non_neg_integer()) ->
+%% superseded: a newer attempt is under way. Else what the attempt shows of the peer, and why it has failed.
+-type result() :: resumed | superseded | {inet_rdma_death:outcome(), Why :: term()}.
+
+%% Makes an attempt at an address, or over a neighbour, in a process of its own whose exit reason is a result(). The
+%% acceptor waits for HoldMs before its first message, because the initiator's attempt takes precedence. The dialer, to
+%% which the caller is linked, gets {connected, Attempt}, then {give_up, Attempt, Number}: behind its answer
+%% {Dialer, Given} the session's old connection is given up for this attempt. It does so itself, so that behind its end
+%% no attempt does.
+-spec attempt(inet_rdma_session:t(), Node :: binary(), inet_rdma_told:address() | detour,
+              {HoldMs :: non_neg_integer(), inet_rdma_told:state()}, Dialer :: pid()) ->
           no_return().
-dial(Session, Node, {Ip, _} = Peer, HoldMs) ->
-    case connect(inet_rdma_session:protocol(Session), inet_rdma_session:driver(Session), Node, Peer) of
+attempt(Session, Node, Address, {HoldMs, Told}, Dialer) ->
+    Protocol = inet_rdma_session:protocol(Session),
+    case connect(Protocol, Session, Node, Address) of
         {ok, Connection} ->
+            Dialer ! {connected, self()},
             receive after HoldMs -> ok end,
-            exit(introduce(Session, Connection));
-        {error, econnrefused} ->
-            HoldMs > 0 andalso not is_own(Ip) andalso receive after ?REFUSED_HOLD_MS -> ok end,
-            exit({dead, <<"its TCP connection ended, and the peer refuses another: its node has ended">>});
+            exit(introduce({Session, Connection, Dialer, Node, Told}));
         {error, Reason} ->
-            exit(failed(Reason))
+            exit({not_connected(Protocol, Reason), Reason})
     end.
 
-connect(tcp, Driver, _Node, {Ip, TcpPort}) ->
-    Options = inet_rdma_transport:connect_options() ++ [{active, false}, {packet, raw}],
-    case Driver:connect(Ip, TcpPort, Options, ?TIMEOUT_MS) of
+%% ehostunreach: no host has the address. The time limit of a connect inside TLS is that of the handshake, too.
+not_connected(_, econnrefused) -> refused;
+not_connected(_, Reason) when Reason =:= etimedout; Reason =:= ehostunreach -> unanswered;
+not_connected(tcp, timeout) -> unanswered;
+not_connected(_, Reason) when Reason =:= enetunreach; Reason =:= eaddrnotavail; Reason =:= eafnosupport -> unreachable;
+not_connected(_, Reason) -> failed(Reason).
+
+failed(Reason) ->
+    case inet_rdma_tls:refuses(Reason) of
+        {true, Alert} -> {tls_refuses, Alert};
+        false -> failed
+    end.
+
+connect(Protocol, Session, Node, detour) ->
+    Found = case inet_rdma_detours:seek() of
+                ok -> inet_rdma_detour:connect(Session, Node, ?DETOUR_MS);
+                full -> {error, busy}
+            end,
+    case {Protocol, Found} of
+        {tls, {ok, Connection, _Via}} ->
+            inet_rdma_tls:connect_over(Connection, host(Node), [{log_level, warning}], ?TIMEOUT_MS);
+        {tcp, {ok, Connection, _Via}} ->
+            {ok, Connection};
+        {_, Error} ->
+            Error
+    end;
+connect(tcp, Session, _Node, {Ip, TcpPort}) ->
+    Driver = inet_rdma_session:driver(Session),
+    Options = connect_options() ++ [{active, false}, {packet, raw}],
+    case Driver:connect(Ip, TcpPort, Options, ?CONNECT_MS) of
         {ok, Socket} ->
             Connection = inet_rdma_transport:tcp(Driver, Socket),
             _ = inet:setopts(Socket, [inet_rdma_transport:nodelay()]),
@@ -60,70 +102,82 @@ connect(tcp, Driver, _Node, {Ip, TcpPort}) ->
         Error ->
             Error
     end;
-connect(tls, Driver, Node, Peer) ->
+connect(tls, Session, Node, Peer) ->
+    Driver = inet_rdma_session:driver(Session),
+    %% ssl logs each attempt that fails as a notice. The end of the loss is logged once, with the last one's reason.
+    inet_rdma_tls:connect(Driver, Peer, host(Node), [{log_level, warning} | connect_options()]).
+
+host(Node) ->
     [_, Host] = string:split(binary_to_list(Node), "@"),
-    inet_rdma_tls:connect(Driver, Peer, Host, inet_rdma_transport:connect_options()).
+    Host.
 
-%% If one side's certificate is no longer accepted, the peer counts as ended.
-failed(Reason) ->
-    case inet_rdma_tls:refuses(Reason) of
-        {true, Alert} -> {dead, <<"its TCP connection ended, and TLS refuses another: ", Alert/binary>>};
-        false -> {failed, Reason}
-    end.
+connect_options() -> [?SYN_ONCE_AGAIN | inet_rdma_transport:connect_options()].
 
-%% True for an address of this host: then no firewall stands between the two nodes.
-is_own({127, _, _, _}) ->
-    true;
-is_own(Ip) ->
-    case inet:getifaddrs() of
-        {ok, Interfaces} -> lists:any(fun({_Name, Options}) -> lists:member({addr, Ip}, Options) end, Interfaces);
-        {error, _} -> true
-    end.
-
-introduce(Session, Connection) ->
+introduce({Session, Connection, _, _, _} = Dialling) ->
     case inet_rdma_port:command(inet_rdma_session:port(Session), attempt) of
         {ok, <<Attempt:64/native>>} ->
             Name = inet_rdma_session:name(Session),
             Nonce = nonce(),
             Said = <<Name/binary, Attempt:64, Nonce/binary>>,
             Answer = ask(Connection, <<?MAGIC, ?VERSION, Said/binary>>),
-            challenged(Answer, Attempt, Said, {Session, Connection});
+            challenged(Answer, Attempt, Said, Dialling);
         {error, closed} ->
             {failed, closed}
     end.
 
-challenged({ok, <<$c, Nonce:16/binary, Proof:32/binary>>}, Attempt, Before, {Session, Connection} = Dialer) ->
+challenged({ok, <<$c, Nonce:16/binary, Proof:32/binary>>}, Attempt, Before,
+           {Session, Connection, Dialer, _, _} = Dialling) ->
     Port = inet_rdma_session:port(Session),
     Said = <<Before/binary, Nonce/binary>>,
-    case is_proof(Port, Proof, ["challenge", Said]) andalso suspend(Port, Attempt) of
+    case is_proof(Port, Proof, ["challenge", Said]) andalso give_up(Attempt, Dialer) of
         {ok, Received, Path} ->
             Standing = <<Received:64, Path:64>>,
             Answer = ask(Connection, [$p, Standing, prove(Port, ["dialer", Said, Standing])]),
-            answered(Answer, Attempt, Said, Standing, Dialer);
+            answered(Answer, Attempt, Said, Standing, Dialling);
         superseded ->
             superseded;
+        {error, Reason} ->
+            {failed, Reason};
         false ->
             {failed, wrong_proof}
     end;
-challenged({ok, <<$u>>}, _Attempt, _Before, _Dialer) ->
-    {dead, <<"its TCP connection ended, and the peer does not know the link any more">>};
-challenged({ok, <<$s>>}, _Attempt, _Before, _Dialer) ->
+challenged({ok, <<$u>>}, _Attempt, _Before, {_Session, Connection, _Dialer, Node, Told}) ->
+    Said = inet_rdma_transport:recv_message(Connection, ?NAME_MS),
+    {{unknown_session, unknown_at(Said, Node, Told)}, unknown_session};
+challenged({ok, <<$s>>}, _Attempt, _Before, _Dialling) ->
     superseded;
-challenged({ok, _}, _Attempt, _Before, _Dialer) ->
+challenged({ok, _}, _Attempt, _Before, _Dialling) ->
     {failed, unexpected_answer};
-challenged({error, Reason}, _Attempt, _Before, _Dialer) ->
-    failed(Reason).
+challenged({error, Reason}, _Attempt, _Before, _Dialling) ->
+    {failed(Reason), Reason}.
 
-answered({ok, <<$r, Standing:16/binary, Proof:32/binary>>}, Attempt, Said, Own, {Session, Connection}) ->
+%% Which node does not know the session.
+unknown_at({ok, <<?NAME, Instance:64, Node/binary>>}, Node, Told) when Told =/= none, Told =/= awaited ->
+    case inet_rdma_told:instance(Told) of
+        Instance -> same;
+        _ -> anew
+    end;
+unknown_at({ok, <<?NAME, _Instance:64, Node/binary>>}, Node, _Told) ->
+    anew;
+unknown_at({ok, <<?NAME, _/binary>>}, _Node, _Told) ->
+    stranger;
+unknown_at(_, _Node, _Told) ->
+    unsaid.
+
+give_up(Attempt, Dialer) ->
+    Dialer ! {give_up, self(), Attempt},
+    receive {Dialer, Given} -> Given end.
+
+answered({ok, <<$r, Standing:16/binary, Proof:32/binary>>}, Attempt, Said, Own, {Session, Connection, _, _, _}) ->
     case is_proof(inet_rdma_session:port(Session), Proof, ["acceptor", Said, Own, Standing]) of
         true -> resume(Session, Attempt, Connection, Standing, Said);
         false -> {failed, wrong_proof}
     end;
-answered({ok, <<$s>>}, _Attempt, _Said, _Own, _Dialer) ->
+answered({ok, <<$s>>}, _Attempt, _Said, _Own, _Dialling) ->
     superseded;
-answered({ok, _}, _Attempt, _Said, _Own, _Dialer) ->
+answered({ok, _}, _Attempt, _Said, _Own, _Dialling) ->
     {failed, unexpected_answer};
-answered({error, Reason}, _Attempt, _Said, _Own, _Dialer) ->
+answered({error, Reason}, _Attempt, _Said, _Own, _Dialling) ->
     {failed, Reason}.
 
 %% Whether the first message on a connection to this node's listener begins an attempt.
@@ -140,17 +194,36 @@ accept(Connection, <<?MAGIC, ?VERSION, Name:16/binary, Attempt:64, _Nonce:16/bin
             case inet_rdma_port:command(inet_rdma_session:port(Session), attempt, <<Attempt:64/native>>) of
                 {ok, <<_, _/binary>>} ->
                     <<_:17/binary, Before/binary>> = Message,
-                    challenge(Session, Attempt, Before, Connection);
+                    accepted(with_descriptor(Session, fun() -> challenge(Session, Attempt, Before, Connection) end));
                 {ok, <<>>} ->
                     refuse(Connection, <<$s>>);
                 {error, closed} ->
-                    refuse(Connection, <<$u>>)
+                    does_not_know(Connection)
             end;
         none ->
-            refuse(Connection, <<$u>>)
+            does_not_know(Connection);
+        %% This says nothing of the link, which may live.
+        unknown ->
+            refused
     end;
 accept(_Connection, _Message) ->
     refused.
+
+%% The port has a descriptor for the connection before this side gives the old one up for it.
+with_descriptor(Session, Accept) ->
+    Port = inet_rdma_session:port(Session),
+    case inet_rdma_port:reserve(Port) of
+        ok ->
+            Result = Accept(),
+            _ = inet_rdma_port:command(Port, release),
+            Result;
+        {error, Reason} ->
+            {failed, Reason}
+    end.
+
+%% Without a descriptor the connection is closed, and the dialer tries again.
+accepted({failed, _NoDescriptor}) -> refused;
+accepted(Result) -> Result.
 
 %% A session that began inside TLS is not resumed outside it.
 session(Name, Protocol) ->
@@ -160,16 +233,23 @@ session(Name, Protocol) ->
                 Protocol -> {ok, Session};
                 _ -> none
             end;
-        none ->
-            none
+        NoneOrUnknown ->
+            NoneOrUnknown
     end.
 
 refuse(Connection, Answer) ->
     _ = send(Connection, Answer),
     refused.
 
+%% The name shows whether the dialer has reached its peer, or another node at an address that leads elsewhere.
+does_not_know(Connection) ->
+    refused = refuse(Connection, <<$u>>),
+    #{instance := Instance} = inet_rdma_nif:identity(),
+    refuse(Connection, <<?NAME, Instance:64, (atom_to_binary(node()))/binary>>).
+
 challenge(Session, Attempt, Before, Connection) ->
     Port = inet_rdma_session:port(Session),
+    Peer = inet_rdma_transport:peername(Connection),
     Nonce = nonce(),
     Said = <<Before/binary, Nonce/binary>>,
     _ = send(Connection, [$c, Nonce, prove(Port, ["challenge", Said])]),
@@ -181,7 +261,7 @@ challenge(Session, Attempt, Before, Connection) ->
                     _ = send(Connection, [$r, Own, prove(Port, ["acceptor", Said, Standing, Own])]),
                     case resume(Session, Attempt, Connection, Standing, Said) of
                         resumed ->
-                            ok;
+                            remember(Session, Peer);
                         _ ->
                             %% The guard has not heard that the TCP connection was given up.
                             _ = inet_rdma_port:command(Port, abandon, <<Attempt:64/native>>),
@@ -195,6 +275,9 @@ challenge(Session, Attempt, Before, Connection) ->
         _ ->
             refused
     end.
+
+remember(Session, {ok, {Ip, _}}) -> inet_rdma_links:add_reached(inet_rdma_session:name(Session), {from, Ip});
+remember(_Session, {error, _}) -> ok.
 
 nonce() -> inet_rdma_nif:nonce().
 

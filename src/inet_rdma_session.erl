@@ -5,38 +5,26 @@
 %% * the port (inet_rdma_port, native/port): keeps what the peer has not acknowledged, and carries packets over TCP or
 %%   a queue pair;
 %% * the connection supervisor of dist_util, which is linked to the port: its end is the link's end;
-%% * the guard (inet_rdma_session_guard), a process that hibernates. The port tells it that the TCP connection is lost.
-%%   The guard has the connection made anew, ends the link if that fails, and writes the log;
-%% * a dialer (inet_rdma_resume), while a connection is made anew;
+%% * the guard (inet_rdma_session_guard), a process that hibernates. The port tells it that a path is suspected or the
+%%   TCP connection lost. The guard has another one made, ends the link if that fails, and writes the log;
+%% * a dialer (inet_rdma_dialer) while a connection is made anew, and its attempts (inet_rdma_resume);
 %% * a mover (inet_rdma_session_mover), while the guards settle in band on a queue pair (inet_rdma_settlement). The
 %%   initiator's guard begins a settlement when the option move says so, and repeats it at growing intervals.
 %%
-%% A peer that refuses the connection, or does not know the session, has ended, and the link ends with it. A link that
-%% no path carries ends after the time of the option survive_ms. Like any link it ends when nothing was received for
-%% net_ticktime.
+%% A peer whose own host refuses the connection, or that does not know the session, has ended, and the link ends with it
+%% (inet_rdma_death). A link that no path carries ends after the time of the option survive_ms. Like any link it ends
+%% when nothing was received for net_ticktime.
 -module(inet_rdma_session).
 
 -behaviour(inet_rdma_settlement_way).
 
--export([new/3, attach/2, resume/5, start/2, port/1, name/1, role/1, protocol/1, driver/1, setopts/2,
-         getopts/2, peername/1]).
--export([dial/3, stop_process/1, stand_by/1, carry/1]).
+-export([reserve/0, new/4, attach/2, resume/5, start/2, port/1, name/1, role/1, protocol/1, driver/1, setopts/2,
+         getopts/2, peername/1, ends/1]).
+-export([hold_ms/1, stop_process/1, stand_by/1, stand_by/2, carry/1]).
 
 %% Callbacks of a settlement, for the queue pair of a session.
 -export([config/1, open/5, close/1, move/1]).
-%% Spawned by name.
--export([guard/3]).
 -export_type([t/0, link/0, sealing/0]).
-
--record(session, {
-    port :: port(),
-    %% Names the session on both sides. Not secret.
-    name :: <<_:128>>,
-    driver :: inet_rdma_transport:driver(),
-    role :: initiator | acceptor,
-    sealing :: sealing(),
-    compression :: compression()
-}).
 
 %% Whether this side compresses what it sends over TCP, and whether the peer does.
 -type compression() :: {Own :: boolean(), Peer :: boolean()}.
@@ -45,14 +33,19 @@
 -type sealing() :: none
     | #{cipher := inet_rdma_nif:cipher(), rekey_bytes := pos_integer(), rekey_seconds := non_neg_integer()}.
 
-%% A link that is about to be up. peer: where the peer accepts connections; none: nowhere. why: the reason why this path
-%% carries the link. queue: the queue pair that carries it; none: TCP does. has_settled: the two nodes have
+%% A link that is about to be up. peer: where the peer accepts connections; none: nowhere. tells: both sides tell their
+%% addresses (inet_rdma_told). listens: where this node accepts connections. why: the reason why this path carries the
+%% link. queue: the queue pair that carries it; none: TCP does. has_settled: the two nodes have
 %% settled already.
--type link() :: #{node := binary(), peer := {inet:ip_address(), inet:port_number()} | none,
+-type link() :: #{node := binary(), peer := inet_rdma_told:address() | none, tells := boolean(),
+                  listens := inet_rdma_told:address() | none,
                   config := inet_rdma_options:config(), why := binary(), queue := inet_rdma_queue:t() | none,
                   has_settled := boolean()}.
 
--opaque t() :: #session{}.
+%% A map, as tables and guards keep it while this module may be loaded anew. name: names the session on both sides; not
+%% secret.
+-opaque t() :: #{port := port(), name := <<_:128>>, driver := inet_rdma_transport:driver(),
+                 role := initiator | acceptor, sealing := sealing(), compression := compression()}.
 
 %% Time that an acceptor leaves the initiator to connect: of two attempts at once the initiator's takes precedence.
 -define(HOLD_MS, 200).
@@ -65,45 +58,54 @@
 -define(TCP_KEEPCNT, 6).
 -define(TCP_USER_TIMEOUT, 18).
 
-%% A session, which nothing carries yet. Nonces: this node's and the peer's.
--spec new(inet_rdma_transport:driver(), initiator | acceptor,
-          #{node := binary(), nonces := {Own :: <<_:128>>, Peer :: <<_:128>>}, packet_max_bytes := pos_integer(),
-            sealing := sealing(), compression := compression()}) ->
-          {ok, t()} | {error, inet_rdma:reason()}.
-new(Driver, Role, #{node := Node, nonces := {Own, Peer}, packet_max_bytes := PacketMax, sealing := Sealing,
-                    compression := Compression}) ->
+%% A port for a session, with a descriptor for its TCP connection, linked to the caller.
+-spec reserve() -> {ok, port()} | {error, inet_rdma:reason()}.
+reserve() ->
     case inet_rdma_port:open() of
         {ok, Port} ->
-            Cookie = atom_to_binary(erlang:get_cookie(binary_to_atom(Node))),
-            {IsInitiator, Nonces} = case Role of
-                                        initiator -> {1, [Own, Peer]};
-                                        acceptor -> {0, [Peer, Own]}
-                                    end,
-            Argument = [<<IsInitiator:8, PacketMax:32/native, (byte_size(Cookie)):16/native>>, Cookie, Nonces],
-            case inet_rdma_port:command(Port, adopt, Argument) of
-                {ok, <<Name:16/binary>>} ->
-                    {ok, #session{port = Port, name = Name, driver = Driver, role = Role, sealing = Sealing,
-                                  compression = Compression}};
-                {error, closed} ->
-                    inet_rdma_port:close(Port), {error, closed}
+            case inet_rdma_port:reserve(Port) of
+                ok -> {ok, Port};
+                Error -> inet_rdma_port:close(Port), Error
             end;
         Error ->
             Error
+    end.
+
+%% A session, which nothing carries yet, with a port that was reserved. Nonces: this node's and the peer's.
+-spec new(port(), inet_rdma_transport:driver(), initiator | acceptor,
+          #{node := binary(), nonces := {Own :: <<_:128>>, Peer :: <<_:128>>}, packet_max_bytes := pos_integer(),
+            sealing := sealing(), compression := compression()}) ->
+          {ok, t()} | {error, inet_rdma:reason()}.
+new(Port, Driver, Role, #{node := Node, nonces := {Own, Peer}, packet_max_bytes := PacketMax, sealing := Sealing,
+                          compression := Compression}) ->
+    Cookie = atom_to_binary(erlang:get_cookie(binary_to_atom(Node))),
+    {IsInitiator, Nonces} = case Role of
+                                initiator -> {1, [Own, Peer]};
+                                acceptor -> {0, [Peer, Own]}
+                            end,
+    Argument = [<<IsInitiator:8, PacketMax:32/native, (byte_size(Cookie)):16/native>>, Cookie, Nonces],
+    case inet_rdma_port:command(Port, adopt, Argument) of
+        {ok, <<Name:16/binary>>} ->
+            {ok, #{port => Port, name => Name, driver => Driver, role => Role, sealing => Sealing,
+                   compression => Compression}};
+        {error, closed} ->
+            inet_rdma_port:close(Port), {error, closed}
     end.
 
 %% The session begins over this connection: the port makes a descriptor of its own of it. A connection inside TLS leaves
 %% TLS first. Returns the connection that the caller has to close.
 -spec attach(t(), inet_rdma_transport:t()) ->
           {ok, inet_rdma_transport:t()} | {error, {not_given_back, Why :: binary()} | inet_rdma:reason()}.
-attach(#session{port = Port, driver = Driver} = Session, Connection) ->
+attach(#{port := Port, driver := Driver} = Session, Connection) ->
     case inet_rdma_transport:take(Driver, Connection) of
         {ok, Raw} ->
             {Driver, Socket} = inet_rdma_transport:socket(Raw),
             _ = inet:setopts(Socket, [inet_rdma_transport:nodelay()]),
-            case prim_inet:getfd(Socket) of
+            case inet_rdma_transport:descriptor(Raw) of
                 {ok, Fd} ->
                     %% The nonces of the offers are in the session's secret.
-                    Argument = [<<Fd:32/native>>, coding(Session, <<"begin">>)],
+                    #{compression := {Own, Peer}} = Session,
+                    Argument = [<<Fd:32/native, (flag(Own)):8, (flag(Peer)):8>>, sealing(Session, <<"begin">>)],
                     case inet_rdma_port:command(Port, attach, Argument) of
                         {ok, _} -> {ok, Raw};
                         Error -> Error
@@ -120,17 +122,17 @@ attach(#session{port = Port, driver = Driver} = Session, Connection) ->
 -spec resume(t(), Attempt :: pos_integer(), inet_rdma_transport:t(),
              {Received :: non_neg_integer(), Path :: non_neg_integer()},
              Transcript :: binary()) -> resumed | superseded | {failed, term()}.
-resume(#session{port = Port, name = Name, driver = Driver} = Session, Attempt, Connection, {Received, Path},
+resume(#{port := Port, name := Name, driver := Driver} = Session, Attempt, Connection, {Received, Path},
        Transcript) ->
     case inet_rdma_transport:take(Driver, Connection) of
         {ok, Raw} ->
             {Driver, Socket} = inet_rdma_transport:socket(Raw),
             %% One by one, as some can be set only before a socket is connected.
             _ = [inet:setopts(Socket, [Option]) || Option <- inet_rdma_links:session_options(Name)],
-            Resumed = case prim_inet:getfd(Socket) of
+            Resumed = case inet_rdma_transport:descriptor(Raw) of
                           {ok, Fd} ->
                               Argument = [<<Attempt:64/native, Fd:32/native, Received:64/native, Path:64/native>>,
-                                          coding(Session, Transcript)],
+                                          sealing(Session, Transcript)],
                               inet_rdma_port:command(Port, resume, Argument);
                           %% The peer has reset it.
                           {error, _} = Error ->
@@ -146,68 +148,53 @@ resume(#session{port = Port, name = Name, driver = Driver} = Session, Attempt, C
             {failed, Reason}
     end.
 
-%% The command that says how a TCP connection is compressed and sealed.
-coding(#session{compression = {Own, Peer}} = Session, Transcript) ->
-    [flag(Own), flag(Peer), sealing(Session, Transcript)].
-
 flag(true) -> 1;
 flag(false) -> 0.
 
-sealing(#session{sealing = none}, _Transcript) ->
+%% The part of a command that says how a TCP connection is sealed.
+sealing(#{sealing := none}, _Transcript) ->
     <<>>;
-sealing(#session{sealing = #{cipher := Cipher, rekey_bytes := Bytes, rekey_seconds := Seconds}}, Transcript) ->
+sealing(#{sealing := #{cipher := Cipher, rekey_bytes := Bytes, rekey_seconds := Seconds}}, Transcript) ->
     [<<(inet_rdma_offer:cipher_number(Cipher)):8, Bytes:64/native, Seconds:32/native>>, Transcript].
 
 %% The VM knows the link: packets may come. The caller is the connection supervisor.
 -spec start(t(), link()) -> ok | {error, closed}.
-start(#session{port = Port, name = Name, role = Role} = Session, Link) ->
-    Guard = spawn(?MODULE, guard, [self(), Session, Link]),
-    ok = inet_rdma_links:add_session(Name, Session, first_options(Role)),
+start(#{port := Port, name := Name, role := Role} = Session, #{listens := Listens, tells := Tells} = Link) ->
+    ok = inet_rdma_links:add_peer(Name, Listens, case Tells of true -> awaited; false -> none end),
     %% The guard is ready before the port takes packets, as the port sends it events.
-    Ref = monitor(process, Guard),
-    receive
-        {Guard, ready} ->
-            demonitor(Ref, [flush]),
-            inet_rdma_port:start(Port);
-        {'DOWN', Ref, process, Guard, _} ->
-            ok = inet_rdma_links:remove_session(Name),
+    #{queue := Queue, has_settled := HasSettled} = Link,
+    case inet_rdma_sup:start_guard({self(), Session, Link#{queue := none}, first_options(Role)}) of
+        {ok, Guard} ->
+            case inet_rdma_session_guard:carry(Guard, Queue, HasSettled) of
+                ok -> inet_rdma_port:start(Port);
+                Error -> Error
+            end;
+        none ->
             {error, closed}
     end.
 
-%% The guard and the port are linked: each ends with the other.
--spec guard(Supervisor :: pid(), t(), link()) -> no_return().
-guard(Supervisor, #session{port = Port} = Session, Link) ->
-    process_flag(trap_exit, true),
-    try link(Port)
-    catch error:_ -> exit(closed)
-    end,
-    _ = inet_rdma_port:command(Port, watch),
-    Supervisor ! {self(), ready},
-    inet_rdma_session_guard:run(Supervisor, Session, Link).
-
 %% The VM's distribution controller.
 -spec port(t()) -> port().
-port(#session{port = Port}) -> Port.
+port(#{port := Port}) -> Port.
 
 -spec name(t()) -> <<_:128>>.
-name(#session{name = Name}) -> Name.
+name(#{name := Name}) -> Name.
 
 -spec role(t()) -> initiator | acceptor.
-role(#session{role = Role}) -> Role.
+role(#{role := Role}) -> Role.
 
 %% The protocol by which its connections begin.
 -spec protocol(t()) -> tcp | tls.
-protocol(#session{sealing = none}) -> tcp;
-protocol(#session{}) -> tls.
+protocol(#{sealing := none}) -> tcp;
+protocol(#{}) -> tls.
 
 -spec driver(t()) -> inet_rdma_transport:driver().
-driver(#session{driver = Driver}) -> Driver.
+driver(#{driver := Driver}) -> Driver.
 
-%% Starts a process that makes another TCP connection. inet_rdma_resume says how it ends.
--spec dial(t(), Node :: binary(), Peer :: {inet:ip_address(), inet:port_number()}) -> {pid(), reference()}.
-dial(#session{role = Role} = Session, Node, Peer) ->
-    HoldMs = case Role of initiator -> 0; acceptor -> ?HOLD_MS end,
-    spawn_monitor(inet_rdma_resume, dial, [Session, Node, Peer, HoldMs]).
+%% For how long an attempt of this side waits before its first message.
+-spec hold_ms(t()) -> non_neg_integer().
+hold_ms(#{role := initiator}) -> 0;
+hold_ms(#{role := acceptor}) -> ?HOLD_MS.
 
 %% Ends a dialer or a mover, and waits for its end: a process goes on for a while after exit/2. Behind this call it
 %% gives up no connection, and gives the port no queue pair. By a new monitor, as the message of the old one may have
@@ -234,11 +221,11 @@ first_options(Role) ->
 %% distribution no longer go over it, so the kernel probes it: firewalls keep it open, and a dead connection is noticed
 %% within about net_ticktime. (tcp(7): keepalive, TCP_USER_TIMEOUT.) The kernel of a suspended node answers the probes.
 -spec stand_by(t()) -> ok.
-stand_by(Session) ->
-    Seconds = case inet_rdma_node_watch:tick_time() of
-                  0 -> application:get_env(kernel, net_ticktime, 60);
-                  Known -> Known
-              end,
+stand_by(Session) -> stand_by(Session, inet_rdma_node_watch:known_tick_time()).
+
+%% With this net_ticktime, in seconds.
+-spec stand_by(t(), pos_integer()) -> ok.
+stand_by(Session, Seconds) ->
     Interval = max(1, Seconds div ?KEEPALIVES),
     set_if_there([{keepalive, true}, tcp_option(?TCP_KEEPIDLE, Interval), tcp_option(?TCP_KEEPINTVL, Interval),
                   tcp_option(?TCP_KEEPCNT, ?KEEPALIVES), tcp_option(?TCP_USER_TIMEOUT, Seconds * 1000)], Session).
@@ -246,7 +233,7 @@ stand_by(Session) ->
 %% Makes the TCP connection carry again, with the options that its user has set. A peer that reads nothing for long must
 %% not end it, so the kernel stops probing.
 -spec carry(t()) -> ok.
-carry(#session{name = Name} = Session) ->
+carry(#{name := Name} = Session) ->
     Set = inet_rdma_links:session_options(Name),
     set_if_there(merge(Set, [{keepalive, false}, tcp_option(?TCP_USER_TIMEOUT, 0)]), Session).
 
@@ -260,7 +247,7 @@ set_if_there(Options, Session) ->
 
 %% Socket options of the TCP connection. They hold for the connections that follow it, too.
 -spec setopts(t(), [gen_tcp:option()]) -> ok | {error, term()}.
-setopts(#session{name = Name} = Session, Options) ->
+setopts(#{name := Name} = Session, Options) ->
     case inet_rdma_transport:bad_options(Options) of
         [] ->
             case with_socket(Session, fun(Socket) -> inet:setopts(Socket, Options) end) of
@@ -279,7 +266,7 @@ remember(Name, Options) ->
 if_suspended(Name, Options) ->
     case inet_rdma_links:session(Name) of
         {ok, _Session} -> remember(Name, Options);
-        none -> {error, closed}
+        _NoneOrUnknown -> {error, closed}
     end.
 
 %% In the order in which they were set.
@@ -294,10 +281,14 @@ option_key(Option) -> Option.
 -spec getopts(t(), [atom()]) -> {ok, [term()]} | {error, term()}.
 getopts(Session, Keys) -> with_socket(Session, fun(Socket) -> inet:getopts(Socket, Keys) end).
 
+%% Both ends of the TCP connection.
+-spec ends(t()) -> {ok, inet_rdma_transport:ends()} | {error, term()}.
+ends(Session) -> with_socket(Session, fun inet_rdma_transport:ends_of/1).
+
 -spec peername(t()) -> {ok, {inet:ip_address(), inet:port_number()}} | {error, term()}.
 peername(Session) -> with_socket(Session, fun inet:peername/1).
 
-with_socket(#session{port = Port, driver = Driver}, Use) -> inet_rdma_port:with_socket(Port, Driver, Use).
+with_socket(#{port := Port, driver := Driver}, Use) -> inet_rdma_port:with_socket(Port, Driver, Use).
 
 %% The options for the queue pair. Its place is the session's port, which the settlement has.
 -spec config(inet_rdma_options:config()) -> inet_rdma_options:config().

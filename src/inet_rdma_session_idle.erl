@@ -3,67 +3,67 @@
 %% its traffic has earned one once more.
 -module(inet_rdma_session_idle).
 
--export([new/2, start/1, stop/1, handle_timer/3, is_returning/1]).
+-export([new/2, start/1, stop/1, handle_timeout/2, take_timer/1, is_returning/1]).
 -export_type([t/0]).
 
--record(idle, {
-    port :: port(),
-    %% The option move_back_ms; 0: the link never goes back.
-    period_ms :: non_neg_integer(),
-    state = off :: state()
-}).
+%% period_ms: the option move_back_ms; 0: the link never goes back. timer: what the guard does with its timeout `idle'.
+-opaque t() :: #{port := port(), period_ms := non_neg_integer(), state := state(),
+                 timer := inet_rdma_session_guard:timer()}.
 
 %% off: TCP carries the link, or it never goes back. looking: until the next look; Bytes: count of the link's bytes at
 %% the last look. returning: this side has gone back to TCP, the peer not yet.
--type state() :: off | {looking, reference(), Bytes :: non_neg_integer()} | returning.
-
--opaque t() :: #idle{}.
+-type state() :: off | {looking, Bytes :: non_neg_integer()} | returning.
 
 %% Bytes between two looks up to which a link is idle: ticks and their acknowledgements.
 -define(IDLE_BYTES_MAX, 4096).
 
 -spec new(inet_rdma_session:t(), inet_rdma_options:config()) -> t().
 new(Session, Config) ->
-    #idle{port = inet_rdma_session:port(Session), period_ms = period_ms(inet_rdma_session:role(Session), Config)}.
+    #{port => inet_rdma_session:port(Session), period_ms => period_ms(inet_rdma_session:role(Session), Config),
+      state => off, timer => keep}.
 
 period_ms(initiator, #{move := busy, move_back_ms := Ms}) -> Ms;
 period_ms(_Role, _Config) -> 0.
 
 %% A queue pair carries the link.
 -spec start(t()) -> t().
-start(#idle{period_ms = Ms, state = off} = Idle) when Ms > 0 -> look_in(Ms, bytes(Idle), Idle);
+start(#{period_ms := Ms, state := off} = Idle) when Ms > 0 -> look_in(Ms, bytes(Idle), Idle);
 start(Idle) -> Idle.
 
 %% TCP carries the link.
 -spec stop(t()) -> t().
-stop(Idle) -> Idle#idle{state = off}.
+stop(Idle) -> Idle#{state := off, timer := infinity}.
 
-%% The message {timeout, Timer, idle}. HasTcp: the link's TCP connection is there.
--spec handle_timer(reference(), HasTcp :: boolean(), t()) -> t().
-handle_timer(Timer, true, #idle{state = {looking, Timer, Before}} = Idle) -> look(Before, Idle);
-handle_timer(Timer, false, #idle{state = {looking, Timer, _}} = Idle) -> start(stop(Idle));
-handle_timer(_Old, _HasTcp, Idle) -> Idle.
+%% The guard's timeout `idle'. HasTcp: the link's TCP connection is there.
+-spec handle_timeout(HasTcp :: boolean(), t()) -> t().
+handle_timeout(true, #{state := {looking, Before}} = Idle) -> look(Before, Idle);
+handle_timeout(false, #{state := {looking, _}} = Idle) -> start(stop(Idle));
+handle_timeout(_HasTcp, Idle) -> Idle.
 
-look(Before, #idle{port = Port, period_ms = Ms} = Idle) ->
+look(Before, #{port := Port, period_ms := Ms} = Idle) ->
     case bytes(Idle) of
         Now when Now - Before > ?IDLE_BYTES_MAX ->
             look_in(Ms, Now, Idle);
         Now ->
             case inet_rdma_port:command(Port, return) of
-                {ok, <<1>>} -> Idle#idle{state = returning};
+                {ok, <<1>>} -> Idle#{state := returning};
                 %% The peer has not acknowledged everything yet: its next tick does.
                 _ -> look_in(max(1, Ms div 4), Now, Idle)
             end
     end.
 
-look_in(Ms, Bytes, Idle) -> Idle#idle{state = {looking, erlang:start_timer(Ms, self(), idle), Bytes}}.
+look_in(Ms, Bytes, Idle) -> Idle#{state := {looking, Bytes}, timer := Ms}.
 
 %% Bytes of both directions.
-bytes(#idle{port = Port}) ->
+bytes(#{port := Port}) ->
     case inet_rdma_port:counts(Port) of
         {ok, #{bytes_received := Received, bytes_sent := Sent}} -> Received + Sent;
         {error, closed} -> 0
     end.
 
+%% What the guard does with its timeout `idle' now.
+-spec take_timer(t()) -> {inet_rdma_session_guard:timer(), t()}.
+take_timer(#{timer := Timer} = Idle) -> {Timer, Idle#{timer := keep}}.
+
 -spec is_returning(t()) -> boolean().
-is_returning(#idle{state = State}) -> State =:= returning.
+is_returning(#{state := State}) -> State =:= returning.

@@ -2,8 +2,11 @@
 %% pairs that are lost, restored, or moved to.
 -module(inet_rdma_session_log).
 
--export([lost/4, queue_lost/4, restored/4, replaced/1, moved/2, moved_up/2, stayed/1, failed/2, crashed/2]).
+-export([lost/4, queue_lost/4, suspected/2, trusted/3, restored/3, replaced/2, moved/2, moved_up/2, stayed/1,
+         failed/2, crashed/2]).
 -export_type([link/0]).
+
+-include_lib("kernel/include/logger.hrl").
 
 %% The link as it is after the event: its fabric, and why that carries it.
 -type link() :: {Node :: binary(), Fabric :: binary(), Why :: binary()}.
@@ -27,25 +30,70 @@ queue_lost(Fabric, Reason, Why, {Node, _, _} = Link) ->
                                   [Node, Fabric, Why], #{count => 1}),
     moved(Fabric, Link).
 
-%% Another TCP connection is there. Duration: since the loss, in native units.
--spec restored(inet_rdma_session_loss:reason(), Why :: binary(), Duration :: integer(), link()) -> ok.
-restored(Reason, Why, Duration, {Node, _, _} = Link) ->
-    inet_rdma_link_event:say(event(restored, Reason, Why, Link), notice,
-                             "inet_rdma: the link to ~ts goes on over another TCP connection, after ~b ms without one "
-                             "(~ts)",
-                             [Node, erlang:convert_time_unit(Duration, native, millisecond), Why],
+%% A path does not answer. Of one that only stands by, the flight recorder is told alone. Returns why it is suspected.
+-spec suspected(path | standby, link()) -> Why :: binary().
+suspected(standby, Link) ->
+    record(suspected, <<"the TCP connection that stands by does not answer">>, 0, Link);
+suspected(path, {Node, Fabric, _} = Link) ->
+    Why = record(suspected, <<"the peer's host does not answer over ", Fabric/binary>>, 0, Link),
+    ?LOG_INFO("inet_rdma: the link to ~ts suspects its path, and tries others beside it: ~ts", [Node, Why]),
+    Why.
+
+%% What was suspected has answered.
+-spec trusted(inet_rdma_session_loss:suspicion(), Duration :: integer(), link()) -> ok.
+trusted(path, Duration, {Node, _, _} = Link) ->
+    Why = record(trusted, <<"the path that was suspected answers">>, Duration, Link),
+    ?LOG_INFO("inet_rdma: the link to ~ts goes on as before after ~b ms: ~ts", [Node, ms(Duration), Why]);
+trusted(_, Duration, Link) ->
+    _ = record(trusted, <<"all paths answer">>, Duration, Link),
+    ok.
+
+record(Kind, Why, Duration, {Node, Fabric, _}) ->
+    ok = inet_rdma_recorder:record(Kind, Node, #{path => Fabric, why => Why, duration => Duration}),
+    Why.
+
+%% Another TCP connection is there. Duration: since the loss or the suspicion, in native units. There is an event `lost'
+%% before each event `restored', behind a suspicion, too.
+-spec restored(inet_rdma_session_loss:suspicion(),
+               {inet_rdma_session_loss:reason(), Why :: binary(), Duration :: integer()}, link()) -> ok.
+restored(none, {_, Why, Duration} = How, {Node, _, _} = Link) ->
+    restored_in_words("inet_rdma: the link to ~ts goes on over another TCP connection, after ~b ms without one (~ts)",
+                      [Node, ms(Duration), Why], How, Link);
+restored(Suspicion, {Reason, Why, Duration} = How, {Node, _, _} = Link) ->
+    ok = inet_rdma_link_event:tell(event(lost, Reason, Why, Link), #{count => 1}),
+    case Suspicion of
+        path ->
+            restored_in_words("inet_rdma: the link to ~ts goes on over another TCP connection: the path before was "
+                              "suspected for ~b ms (~ts)", [Node, ms(Duration), Why], How, Link);
+        standby ->
+            inet_rdma_link_event:tell(event(restored, Reason, Why, Link), #{count => 1, duration => Duration})
+    end.
+
+restored_in_words(Format, Arguments, {Reason, Why, Duration}, Link) ->
+    inet_rdma_link_event:say(event(restored, Reason, Why, Link), notice, Format, Arguments,
                              #{count => 1, duration => Duration}).
 
-%% The peer has lost the TCP connection and made another one, and this side had not seen the loss. There is an event
-%% `lost` before each event `restored`, here too.
--spec replaced(link()) -> ok.
-replaced({Node, _, _} = Link) ->
+ms(Duration) -> erlang:convert_time_unit(Duration, native, millisecond).
+
+%% The peer has made another TCP connection, and this side had not seen a loss. direct: the one before went over a
+%% neighbour. standby: a queue pair carries the link, and nothing waited for the connection.
+-spec replaced(direct | path | standby, link()) -> ok.
+replaced(How, {Node, _, _} = Link) ->
     Why = inet_rdma_link_event:why_lost(superseded),
     ok = inet_rdma_link_event:tell(event(lost, superseded, Why, Link), #{count => 1}),
-    inet_rdma_link_event:say(event(restored, superseded, Why, Link), notice,
-                             "inet_rdma: the link to ~ts goes on over another TCP connection; the peer has lost the "
-                             "one before",
-                             [Node], #{count => 1, duration => 0}).
+    Restored = event(restored, superseded, Why, Link),
+    Figures = #{count => 1, duration => 0},
+    case How of
+        standby ->
+            inet_rdma_link_event:tell(Restored, Figures);
+        direct ->
+            inet_rdma_link_event:say(Restored, notice, "inet_rdma: the link to ~ts goes directly again", [Node],
+                                     Figures);
+        path ->
+            inet_rdma_link_event:say(Restored, notice,
+                                     "inet_rdma: the link to ~ts goes on over another TCP connection; the peer has "
+                                     "lost or suspected the one before", [Node], Figures)
+    end.
 
 %% The link was carried by the fabric From before.
 -spec moved(From :: binary(), link()) -> ok.

@@ -1,148 +1,151 @@
 %% The loss of a session's TCP connection: the attempts to make another one, from the loss until one is there.
 -module(inet_rdma_session_loss).
 
--export([new/3, handle_uncarried/1, handle_restored/1, handle_down/3, handle_timer/2, is_over/2, why_not_resumed/1,
-         facts/1, stop/1]).
--export_type([t/0, peer/0, reason/0]).
+-export([new/5, upgraded/1, handle_lost/4, handle_uncarried/2, handle_restored/1, handle_down/3, handle_retry/1,
+         take_timers/1, why_not_resumed/1, suspicion/1, facts/1, stop/1]).
+-export_type([t/0, peer/0, reason/0, suspicion/0, timer/0]).
 
--record(loss, {
-    session :: inet_rdma_session:t(),
-    node :: binary(),
-    peer :: peer(),
-    survive_ms :: pos_integer(),
-    %% As of erlang:monotonic_time/0.
-    since :: integer(),
-    reason :: reason(),
-    why :: binary(),
-    %% The process that makes the connection (inet_rdma_resume).
-    dialer = none :: none | {pid(), reference()},
-    %% Attempts that have failed, and why the last one failed.
-    tries = 0 :: non_neg_integer(),
-    failure = none :: term(),
-    %% The timer until the next attempt.
-    retry = none :: none | reference(),
-    %% While no path carries the link: the timer until the link is given up.
-    bound = none :: none | reference()
-}).
-
--opaque t() :: #loss{}.
+%% since: as of erlang:monotonic_time/0. suspicion: the kind of path that is only suspected; none: a path is lost.
+%% dialer: the process that makes the connection (inet_rdma_dialer). has_bound: the time of survive_ms is running, as no
+%% path carries the link. timers: what the guard does with its timeouts `retry' and `bound'.
+-opaque t() :: #{session := inet_rdma_session:t(), node := binary(), peer := peer(), survive_ms := pos_integer(),
+                 since := integer(), reason := reason(), why := binary(), suspicion := suspicion(),
+                 dialer := none | {pid(), reference()}, is_in_order := boolean(), is_uncarried := boolean(),
+                 has_bound := boolean(), timers := #{timer() => timeout()}}.
+%% standby: the TCP connection that stands by while a queue pair carries the link.
+-type suspicion() :: none | path | standby.
+%% retry: until the next dialer, if one has crashed. bound: until the link is given up.
+-type timer() :: retry | bound.
 %% Where the peer accepts connections; none: nowhere, and only the peer can make another connection.
--type peer() :: {inet:ip_address(), inet:port_number()} | none.
+-type peer() :: inet_rdma_told:address() | none.
 -type reason() :: inet_rdma_link_event:lost() | inet_rdma:reason() | unknown.
 
-%% Pauses between attempts: the first, and the longest. Each is twice as long as the one before.
--define(RETRY_MS, 20).
--define(RETRY_MS_MAX, 1000).
-%% The longest pause while a queue pair carries the link, so that no packet waits.
--define(STANDBY_RETRY_MS_MAX, 30000).
+%% The pause behind a dialer that has crashed.
+-define(RETRY_MS, 1000).
 %% Time that a peer which accepts no connections has to make another one.
 -define(UNREACHABLE_MS, 1000).
 
--spec new({inet_rdma_session:t(), Node :: binary(), peer(), SurviveMs :: pos_integer()},
-          {reason(), Why :: binary()}, IsCarried :: boolean()) -> t().
-new({Session, Node, Peer, SurviveMs}, {Reason, Why}, IsCarried) ->
-    Loss = #loss{session = Session, node = Node, peer = Peer, survive_ms = SurviveMs,
-                 since = erlang:monotonic_time(), reason = Reason, why = Why},
+%% TcpReason: of the connection; queue_pair: this side gave it up as it had lost the queue pair.
+-spec new({inet_rdma_session:t(), Node :: binary(), peer(), SurviveMs :: pos_integer()}, TcpReason :: reason(),
+          {reason(), Why :: binary()}, IsCarried :: boolean(), suspicion()) -> t().
+new({Session, Node, Peer, SurviveMs}, TcpReason, {Reason, Why}, IsCarried, Suspicion) ->
+    dial(start_bound(upgraded(#{session => Session, node => Node, peer => Peer, survive_ms => SurviveMs,
+                                since => erlang:monotonic_time(), reason => Reason, why => Why,
+                                suspicion => Suspicion, is_in_order => is_in_order(TcpReason),
+                                is_uncarried => not IsCarried}))).
+
+%% A loss that another version of this module has begun: fields that it lacks get their first values.
+-spec upgraded(map()) -> t().
+upgraded(Loss) -> maps:merge(#{dialer => none, has_bound => false, timers => #{}}, Loss).
+
+%% What was only suspected is lost, for this reason. The dialer goes on.
+-spec handle_lost(TcpReason :: reason(), {reason(), Why :: binary()}, IsCarried :: boolean(), t()) -> t().
+handle_lost(TcpReason, {Reason, Why}, IsCarried, Suspected) ->
+    Loss = Suspected#{suspicion := none, since := erlang:monotonic_time(), reason := Reason, why := Why,
+                      is_in_order := is_in_order(TcpReason)},
     case IsCarried of
         true -> dial(Loss);
-        false -> dial(start_bound(Loss))
+        false -> handle_uncarried(TcpReason, Loss)
     end.
 
 %% No path carries the link from now on: there is an attempt at once, and the time of the option survive_ms begins.
--spec handle_uncarried(t()) -> t().
-handle_uncarried(#loss{retry = Retry} = Loss) ->
-    ok = cancel(Retry),
-    dial(start_bound(Loss#loss{retry = none, tries = 0})).
+%% TcpReason: of a connection that was made meanwhile; queue_pair: the queue pair is lost, too.
+-spec handle_uncarried(reason(), t()) -> t().
+handle_uncarried(TcpReason, #{dialer := Dialer, is_in_order := IsInOrder} = Loss) ->
+    _ = [ok = inet_rdma_dialer:uncarried(Pid, TcpReason) || {Pid, _} <- [Dialer]],
+    IsStill = is_in_order(TcpReason) orelse TcpReason =:= queue_pair andalso IsInOrder,
+    dial(start_bound(Loss#{is_uncarried := true, suspicion := none, is_in_order := IsStill})).
+
+%% After an end in order the peer's host is well. A living side that gives a connection up resets it.
+is_in_order(TcpReason) -> TcpReason =:= closed.
 
 %% The port's message restored. given_up: the dialer had begun another attempt before this message was handled, and its
 %% attempt has given that connection up. The port refuses the peer's attempts, whose numbers are smaller, and tells of
 %% the loss only 10 s later: this side makes another attempt at once.
 -spec handle_restored(t()) -> restored | {given_up, t()}.
-handle_restored(#loss{session = Session} = Loss) ->
+handle_restored(#{session := Session} = Loss) ->
     ok = stop(Loss),
     case inet_rdma_port:statistics(inet_rdma_session:port(Session)) of
         {ok, #{has_tcp := false}} ->
-            {given_up, dial(Loss#loss{dialer = none, retry = none, bound = none, tries = 0})};
+            {given_up, dial(set(retry, infinity, set(bound, infinity, Loss#{dialer := none, has_bound := false})))};
         _ ->
             restored
     end.
 
 %% A peer that accepts no connections cannot be asked whether it lives.
-start_bound(#loss{bound = none, peer = none, survive_ms = SurviveMs} = Loss) ->
-    Loss#loss{bound = erlang:start_timer(min(SurviveMs, ?UNREACHABLE_MS), self(), bound)};
-start_bound(#loss{bound = none, survive_ms = SurviveMs} = Loss) ->
-    Loss#loss{bound = erlang:start_timer(SurviveMs, self(), bound)};
+start_bound(#{has_bound := false, is_uncarried := true, survive_ms := SurviveMs} = Loss) ->
+    Ms = case is_reachable(Loss) of
+             true -> SurviveMs;
+             false -> min(SurviveMs, ?UNREACHABLE_MS)
+         end,
+    set(bound, Ms, Loss#{has_bound := true});
 start_bound(Loss) ->
     Loss.
 
-dial(#loss{peer = Peer, dialer = none, session = Session, node = Node} = Loss) when Peer =/= none ->
-    Loss#loss{dialer = inet_rdma_session:dial(Session, Node, Peer)};
+is_reachable(#{session := Session, peer := Peer}) -> inet_rdma_dialer:has_addresses(Session, Peer).
+
+dial(#{dialer := none, session := Session, node := Node, peer := Peer} = Loss) ->
+    #{is_in_order := IsInOrder, is_uncarried := IsUncarried} = Loss,
+    case is_reachable(Loss) of
+        true ->
+            Loss#{dialer := inet_rdma_dialer:start(Session, #{node => Node, peer => Peer, is_in_order => IsInOrder,
+                                                                 is_uncarried => IsUncarried})};
+        false ->
+            Loss
+    end;
 dial(Loss) ->
     Loss.
 
 %% A process has ended. unknown: it was not the dialer.
 -spec handle_down({pid(), reference()}, Exit :: term(), t() | none) -> {ok, t()} | {give_up, Why :: binary()} | unknown.
-handle_down(Dialer, Result, #loss{dialer = Dialer} = Loss) -> dialed(Result, Loss#loss{dialer = none});
+handle_down(Dialer, Result, #{dialer := Dialer} = Loss) -> dialed(Result, Loss#{dialer := none});
 handle_down(_Other, _Exit, _Loss) -> unknown.
 
-dialed({dead, Why}, #loss{session = Session, node = Node} = Loss) ->
-    ok = inet_rdma_recorder:record(redial, Node, #{cause => dead, why => Why}),
-    case inet_rdma_port:statistics(inet_rdma_session:port(Session)) of
-        {ok, #{carried_by_queue := false, has_tcp := false}} -> {give_up, Why};
-        %% The peer has connected by itself, or the queue pair carries the link.
-        _ -> {ok, retry(Loss)}
-    end;
-dialed({failed, Reason}, #loss{node = Node} = Loss) ->
-    ok = inet_rdma_recorder:record(redial, Node, #{cause => Reason}),
-    {ok, retry(Loss#loss{failure = Reason})};
+dialed({dead, Why}, _Loss) ->
+    {give_up, Why};
 %% After resumed the port's message `restored` ends the loss. The retry is for the case that the connection is lost
 %% again before that.
-dialed(_ResumedSupersededOrCrashed, Loss) ->
-    {ok, retry(Loss)}.
+dialed(_ResumedOrCrashed, Loss) ->
+    {ok, set(retry, ?RETRY_MS, Loss)}.
 
-retry(#loss{session = Session, tries = Tries} = Loss) ->
-    MaxMs = case inet_rdma_port:is_carried_by_queue(inet_rdma_session:port(Session)) of
-                true -> ?STANDBY_RETRY_MS_MAX;
-                false -> ?RETRY_MS_MAX
-            end,
-    AfterMs = min(MaxMs, ?RETRY_MS bsl min(Tries, 16)),
-    Loss#loss{tries = Tries + 1, retry = erlang:start_timer(AfterMs, self(), retry)}.
+%% The guard's timeout `retry'.
+-spec handle_retry(t()) -> t().
+handle_retry(Loss) -> dial(Loss).
 
-%% The message {timeout, Timer, retry}.
--spec handle_timer(reference(), t()) -> t().
-handle_timer(Timer, #loss{retry = Timer} = Loss) -> dial(Loss#loss{retry = none});
-handle_timer(_Old, Loss) -> Loss.
+set(Timer, Ms, #{timers := Timers} = Loss) -> Loss#{timers := Timers#{Timer => Ms}}.
 
-%% The message {timeout, Timer, bound}. True if the link's time is over.
--spec is_over(reference(), t()) -> boolean().
-is_over(Timer, #loss{bound = Bound}) -> Timer =:= Bound.
+%% What the guard does with its timeouts now; one that is not named goes on.
+-spec take_timers(t()) -> {#{timer() => timeout()}, t()}.
+take_timers(#{timers := Timers} = Loss) -> {Timers, Loss#{timers := #{}}}.
+
+-spec suspicion(t()) -> suspicion().
+suspicion(#{suspicion := Suspicion}) -> Suspicion.
 
 -spec why_not_resumed(t()) -> Why :: binary().
-why_not_resumed(#loss{peer = none, why = Why}) ->
-    text("its TCP connection ended (~ts), and the peer, which accepts no connections, has not made another", [Why]);
-why_not_resumed(#loss{why = Why, failure = none}) ->
-    text("nothing carried it for the time of the option survive_ms (~ts)", [Why]);
-why_not_resumed(#loss{why = Why, failure = Failure}) ->
-    text("nothing carried it for the time of the option survive_ms (~ts); the last attempt to connect failed: ~tp",
-         [Why, Failure]).
+why_not_resumed(#{why := Why, dialer := Dialer} = Loss) ->
+    case {is_reachable(Loss), [Failure || {Pid, _} <- [Dialer],
+                                          Failure <- [inet_rdma_dialer:last_failure(Pid)], Failure =/= none]}
+    of
+        {false, _} ->
+            text("its TCP connection ended (~ts), and the peer, which accepts no connections, has not made another",
+                 [Why]);
+        {true, []} ->
+            text("nothing carried it for the time of the option survive_ms (~ts)", [Why]);
+        {true, [Failure]} ->
+            text("nothing carried it for the time of the option survive_ms (~ts); the last attempt to connect failed: "
+                 "~tp", [Why, Failure])
+    end.
 
 text(Format, Arguments) -> unicode:characters_to_binary(io_lib:format(Format, Arguments)).
 
 %% The reason of the loss, and the time since then, in native units.
 -spec facts(t()) -> {reason(), Why :: binary(), Duration :: integer()}.
-facts(#loss{reason = Reason, why = Why, since = Since}) -> {Reason, Why, erlang:monotonic_time() - Since}.
+facts(#{reason := Reason, why := Why, since := Since}) -> {Reason, Why, erlang:monotonic_time() - Since}.
 
 %% There is another connection, or the link has ended.
 -spec stop(t() | none) -> ok.
 stop(none) ->
     ok;
-stop(#loss{dialer = Dialer, retry = Retry, bound = Bound}) ->
-    _ = [ok = inet_rdma_session:stop_process(Dialer) || Dialer =/= none],
-    ok = cancel(Retry),
-    cancel(Bound).
-
-cancel(none) ->
-    ok;
-cancel(Timer) ->
-    _ = erlang:cancel_timer(Timer),
+stop(#{dialer := Dialer, session := Session}) ->
+    _ = [ok = inet_rdma_dialer:stop(Session, Dialer) || Dialer =/= none],
     ok.

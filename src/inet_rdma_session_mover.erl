@@ -3,25 +3,18 @@
 %% The initiator's guard begins a settlement; the acceptor's guard starts its mover at the first message of the peer's.
 -module(inet_rdma_session_mover).
 
--export([new/3, start/1, stop/1, again/1, later/1, wait_for_tcp/1, handle_restored/1, handle_timer/2, handle_down/3,
-         handle_moved/1, is_running/1, has_failed/1, forward/2]).
+-export([new/3, start/1, stop/1, again/1, later/1, wait_for_tcp/1, handle_restored/1, handle_timeout/1, handle_down/3,
+         handle_moved/1, take_timer/1, is_running/1, has_failed/1, forward/2]).
 %% Spawned.
 -export([settle/2]).
 -export_type([t/0, outcome/0]).
 
--record(mover, {
-    session :: inet_rdma_session:t(),
-    node :: binary(),
-    %% The option fallback_retry_ms; 0: this side begins no other settlement after a failure.
-    retry_ms :: non_neg_integer(),
-    process = none :: none | {pid(), reference()},
-    %% The timer until the next settlement; restored: it begins when the link has a TCP connection again.
-    next = none :: none | restored | reference(),
-    %% Settlements in a row without a queue pair.
-    failed = 0 :: non_neg_integer()
-}).
-
--opaque t() :: #mover{}.
+%% retry_ms: the option fallback_retry_ms; 0: this side begins no other settlement after a failure. next: what the next
+%% settlement waits for: the guard's timeout `settle', or another TCP connection (restored). timer: what the guard does
+%% with that timeout. failed: settlements in a row without a queue pair.
+-opaque t() :: #{session := inet_rdma_session:t(), node := binary(), retry_ms := non_neg_integer(),
+                 process := none | {pid(), reference()}, next := none | restored | timeout,
+                 timer := inet_rdma_session_guard:timer(), failed := non_neg_integer()}.
 
 %% crashed: the mover's exit reason.
 -type outcome() :: {settled, inet_rdma_settlement:outcome()} | {crashed, term()}.
@@ -34,82 +27,95 @@
 
 -spec new(inet_rdma_session:t(), Node :: binary(), inet_rdma_options:config()) -> t().
 new(Session, Node, Config) ->
-    #mover{session = Session, node = Node, retry_ms = retry_ms(inet_rdma_session:role(Session), Config)}.
+    #{session => Session, node => Node, retry_ms => retry_ms(inet_rdma_session:role(Session), Config),
+      process => none, next => none, timer => keep, failed => 0}.
 
 retry_ms(initiator, #{move := Move, fallback_retry_ms := RetryMs}) when Move =/= never -> RetryMs;
 retry_ms(_Role, _Config) -> 0.
 
 -spec start(t()) -> t().
-start(#mover{session = Session, node = Node, process = none} = Mover) ->
-    Mover#mover{process = spawn_monitor(?MODULE, settle, [Session, Node])}.
+start(#{session := Session, node := Node, process := none} = Mover) ->
+    Mover#{process := spawn_monitor(?MODULE, settle, [Session, Node])}.
 
-%% Settles. The exit reason is the outcome.
+%% Settles. The exit reason is the outcome. The process has the keys of the queue pair: its crash is reported by the
+%% guard, without any term.
 -spec settle(inet_rdma_session:t(), Node :: binary()) -> no_return().
 settle(Session, Node) ->
+    Outcome = try settlement(Session, Node)
+              catch
+                  _Class:Reason:Stack -> {crashed, inet_rdma_crash:reason(Reason, Stack)}
+              end,
+    exit(Outcome).
+
+settlement(Session, Node) ->
     Port = inet_rdma_session:port(Session),
     Role = inet_rdma_session:role(Session),
     Connection = inet_rdma_transport:session(Session, Port),
     case inet_rdma_options:node() of
         {ok, Config} ->
-            exit({settled, inet_rdma_settlement:settle_in_band(Role, Connection, Node, Config, Port)});
+            {settled, inet_rdma_settlement:settle_in_band(Role, Connection, Node, Config, Port)};
         {error, Reason} ->
-            exit({settled, {error, unicode:characters_to_binary(inet_rdma_options:format_error(Reason))}})
+            {settled, {error, unicode:characters_to_binary(inet_rdma_options:format_error(Reason))}}
     end.
 
 %% Ends a settlement that cannot go on: its TCP connection is lost, or the initiator has begun another one.
 -spec stop(t()) -> t().
-stop(#mover{process = none} = Mover) ->
+stop(#{process := none} = Mover) ->
     Mover;
-stop(#mover{process = Process, session = Session} = Mover) ->
+stop(#{process := Process, session := Session} = Mover) ->
     ok = inet_rdma_session:stop_process(Process),
     _ = inet_rdma_port:command(inet_rdma_session:port(Session), drop),
-    again(Mover#mover{process = none}).
+    again(Mover#{process := none}).
 
 %% Settles again soon: it was the TCP connection that failed.
 -spec again(t()) -> t().
-again(Mover) -> Mover#mover{next = erlang:start_timer(?AGAIN_MS, self(), settle)}.
+again(Mover) -> Mover#{next := timeout, timer := ?AGAIN_MS}.
 
 %% Settles again after a pause, as the last settlement brought no queue pair that carries.
 -spec later(t()) -> t().
-later(#mover{next = none, retry_ms = RetryMs, failed = Failed} = Mover) when RetryMs > 0 ->
+later(#{next := none, retry_ms := RetryMs, failed := Failed} = Mover) when RetryMs > 0 ->
     AfterMs = min(?RETRY_MS_MAX, RetryMs bsl min(Failed, 12)),
-    Mover#mover{next = erlang:start_timer(AfterMs, self(), settle), failed = Failed + 1};
+    Mover#{next := timeout, timer := AfterMs, failed := Failed + 1};
 later(Mover) ->
     Mover.
 
 -spec wait_for_tcp(t()) -> t().
-wait_for_tcp(Mover) -> Mover#mover{next = restored}.
+wait_for_tcp(Mover) -> Mover#{next := restored, timer := infinity}.
 
 %% The link has a TCP connection again. due: a settlement was waiting for it.
 -spec handle_restored(t()) -> {due | not_due, t()}.
-handle_restored(#mover{next = restored} = Mover) -> {due, Mover#mover{next = none}};
+handle_restored(#{next := restored} = Mover) -> {due, Mover#{next := none}};
 handle_restored(Mover) -> {not_due, Mover}.
 
-%% The message {timeout, Timer, settle}.
--spec handle_timer(reference(), t()) -> {due | not_due, t()}.
-handle_timer(Timer, #mover{next = Timer} = Mover) -> {due, Mover#mover{next = none}};
-handle_timer(_Old, Mover) -> {not_due, Mover}.
+%% The guard's timeout `settle'.
+-spec handle_timeout(t()) -> {due | not_due, t()}.
+handle_timeout(#{next := timeout} = Mover) -> {due, Mover#{next := none}};
+handle_timeout(Mover) -> {not_due, Mover}.
+
+%% What the guard does with its timeout `settle' now.
+-spec take_timer(t()) -> {inet_rdma_session_guard:timer(), t()}.
+take_timer(#{timer := Timer} = Mover) -> {Timer, Mover#{timer := keep}}.
 
 %% A process has ended. unknown: it was not the mover.
 -spec handle_down({pid(), reference()}, Exit :: term(), t()) -> {outcome(), t()} | unknown.
-handle_down(Process, Exit, #mover{process = Process} = Mover) -> {outcome(Exit), Mover#mover{process = none}};
+handle_down(Process, Exit, #{process := Process} = Mover) -> {outcome(Exit), Mover#{process := none}};
 handle_down(_Other, _Exit, _Mover) -> unknown.
 
-outcome({settled, _} = Settled) -> Settled;
+outcome({Kind, _} = Outcome) when Kind =:= settled; Kind =:= crashed -> Outcome;
 outcome(Exit) -> {crashed, Exit}.
 
 %% The link has moved to a queue pair.
 -spec handle_moved(t()) -> t().
-handle_moved(Mover) -> Mover#mover{failed = 0}.
+handle_moved(Mover) -> Mover#{failed := 0}.
 
 -spec is_running(t()) -> boolean().
-is_running(#mover{process = Process}) -> Process =/= none.
+is_running(#{process := Process}) -> Process =/= none.
 
 -spec has_failed(t()) -> boolean().
-has_failed(#mover{failed = Failed}) -> Failed > 0.
+has_failed(#{failed := Failed}) -> Failed > 0.
 
 %% Gives the mover a message of the peer's settlement.
 -spec forward(Message :: binary(), t()) -> ok.
-forward(Message, #mover{process = {Process, _}, session = Session}) ->
+forward(Message, #{process := {Process, _}, session := Session}) ->
     Process ! {session, inet_rdma_session:port(Session), Message},
     ok.

@@ -14,6 +14,10 @@
 %%     initiator   {go}                                 both queue pairs are up: the link moves, from here on
 %%     initiator   {stay, Why}                          no way is left: the link stays on TCP
 %%     acceptor    {stayed}                             has received that; packets of the distribution may come
+%%     acceptor    <<"up">>, no term                    its VM knows the link
+%%
+%% `up` comes before the link of a session is up, if both offers mention it: behind a settlement, and where the
+%% connection has left TLS. So the link is up at the acceptor first, as with inet_tcp.
 %%
 %% The initiator tries each fabric once. To each `try` the acceptor gives one verdict, `ready` or `failed`; to
 %% `failed` the initiator tries the next way. A failure before `go` costs the link nothing, as long as both sides know
@@ -30,6 +34,7 @@
 -module(inet_rdma_settlement).
 
 -export([settle/7, settle_in_band/5, settle_stream/3]).
+-export([up/0, await_up/2]).
 -export_type([outcome/0]).
 
 -include("inet_rdma_settling.hrl").
@@ -65,6 +70,20 @@ settle(Role, Connection, Node, Config, Own, Peer, Port) ->
             settle(of_session(Settling#settling{peer = Peer}, Port));
         Outcome ->
             Outcome
+    end.
+
+%% The message `up`: the same bytes whatever the OTP.
+-spec up() -> binary().
+up() -> <<"up">>.
+
+-spec await_up(inet_rdma_transport:t(), timeout()) -> ok | {error, term()}.
+await_up(Connection, TimeoutMs) ->
+    _ = inet_rdma_transport:passive(Connection),
+    Up = up(),
+    case inet_rdma_transport:recv_message(Connection, TimeoutMs) of
+        {ok, Up} -> ok;
+        {ok, _} -> {error, protocol};
+        Error -> Error
     end.
 
 %% Settles a link that is up, by messages in band of its session. An outcome other than move does not change the link.
@@ -103,7 +122,10 @@ settle(#settling{role = Role, config = #{connect_timeout_ms := BoundMs}} = Undat
         throw:{broken, Why} when Role =:= initiator ->
             give_up(Settling, Why);
         throw:{broken, Why} ->
-            inet_rdma_settlement_policy:break_off(Settling, Why)
+            inet_rdma_settlement_policy:break_off(Settling, Why);
+        %% Keys are among the arguments.
+        error:Reason:Stack ->
+            inet_rdma_crash:raise(error, Reason, Stack)
     end.
 
 grace_ms(initiator) -> 0;

@@ -9,7 +9,7 @@
 %%     {Node, 0, settlement}      a settlement broke off, maybe before the peer had told its instance
 -module(inet_rdma_settlement_policy).
 
--export([compare/4, settles/2, facts/2, obstacle/2, allows/2, tried/2, seals/2, cipher/1]).
+-export([compare/4, settles/3, facts/2, obstacle/2, allows/2, tried/2, seals/2, cipher/1]).
 -export([failed/3, lost/4, stay/2, break_off/2]).
 
 -include("inet_rdma_settling.hrl").
@@ -28,21 +28,31 @@ compare(_Node, Config, _Own, none) ->
 compare(_Node, Config, #{version := Ours}, #{version := Theirs} = Peer) when Ours =/= Theirs ->
     stay(text("the peer's settlement has version ~b, this node's ~b", [Theirs, Ours]), Config, Peer, []);
 %% A link that may not stay on TCP has to settle even after a failure.
-compare(Node, #{required := false} = Config, #{settles := false}, #{required := false} = Peer) ->
-    stay(text("the settlement with it ~ts", [broken_off_lately(broken_off(Node))]), Config, Peer, []);
+compare(Node, #{required := false} = Config, #{settles := false} = Own, #{required := false} = Peer) ->
+    stay(why_not_settled(Node, Own), Config, Peer, []);
+compare(_Node, #{required := false} = Config, _Own, #{settles := false, session := none, required := false} = Peer) ->
+    stay(<<"the peer does not settle: a settlement of it with this node broke off lately, or it has no port or "
+           "descriptor left; its log says why">>, Config, Peer, []);
 compare(_Node, #{required := false} = Config, _Own, #{settles := false, required := false} = Peer) ->
     stay(<<"the peer does not settle: a settlement of it with this node broke off lately">>, Config, Peer, []);
 compare(_Node, _Config, _Own, _Peer) ->
     settle.
+
+why_not_settled(_Node, #{lacks := Reason}) -> text("this node has no room for a session: ~ts", [reason(Reason)]);
+why_not_settled(Node, _Own) -> text("the settlement with it ~ts", [broken_off_lately(broken_off(Node))]).
 
 broken_off_lately(none) -> <<"broke off lately">>;
 broken_off_lately({Why, LeftMs}) -> text("broke off lately and ~ts: ~ts", [again(LeftMs), Why]).
 
 again(LeftMs) -> text("is tried again in ~b s", [LeftMs div 1000 + 1]).
 
-%% Whether this node's offer says that it settles. A link that may not stay on TCP settles even after a failure.
--spec settles(Node :: binary(), inet_rdma_options:config()) -> boolean().
-settles(Node, #{required := Required}) -> Required orelse broken_off(Node) =:= none.
+%% Whether this node's offer says that it settles. A link that may not stay on TCP settles even after a failure. Place:
+%% for a session; an error: there is no room for it, nor for a queue pair.
+-spec settles(Node :: binary(), inet_rdma_options:config(), Place) -> boolean() when
+    Place :: {ok, port() | none} | none | {error, inet_rdma:reason()}.
+settles(_Node, #{required := true}, _Place) -> true;
+settles(_Node, _Config, {error, _}) -> false;
+settles(Node, _Config, _Place) -> broken_off(Node) =:= none.
 
 %% The facts in this side's hello, from which the peer sees the possible ways. Only a peer that has proved the cookie
 %% gets them.

@@ -15,7 +15,7 @@
 -module(inet_rdma_tls).
 
 -export([check/0, childspecs/0, listen/3, accept/2, select/2, address/1]).
--export([accepted/1, allowed/2, connect/4, give_back/1, refuses/1]).
+-export([accepted/1, allowed/2, connect/4, connect_over/4, give_back/1, refuses/1]).
 
 -include_lib("kernel/include/dist_util.hrl").
 -include_lib("kernel/include/logger.hrl").
@@ -84,6 +84,7 @@ accepted(Socket) ->
 
 connection(Socket, Sender) ->
     link(Sender),
+    ok = inet_rdma_modules:load_tls(),
     inet_rdma_transport:tls(Socket, Sender).
 
 %% #sslsocket{} is ssl's own, and has another shape in each release. It names the two processes of its connection.
@@ -155,12 +156,21 @@ give_back(Socket) ->
 
 outside(Tcp, Early) ->
     Begun = case inet:setopts(Tcp, [{active, false}, {packet, raw}, {mode, binary}, {nodelay, true}]) of
-                ok -> say_outside(Tcp, Early, ?OUTSIDE_MS);
+                ok -> say_outside(Tcp, <<Early/binary, (delivered(Tcp))/binary>>, ?OUTSIDE_MS);
                 Error -> Error
             end,
     case Begun of
         ok -> {ok, Tcp};
         {error, Reason} -> gen_tcp:close(Tcp), not_given_back(Reason)
+    end.
+
+%% Bytes that came while the socket changed its owner: ssl reads it actively, and its messages move to the new owner.
+delivered(Tcp) ->
+    receive
+        {tcp, Tcp, Bytes} -> <<(iolist_to_binary(Bytes))/binary, (delivered(Tcp))/binary>>;
+        {tcp_passive, Tcp} -> delivered(Tcp)
+    after 0 ->
+        <<>>
     end.
 
 say_outside(_Tcp, _Early, []) ->
@@ -228,8 +238,28 @@ connect(Driver, {Ip, Port}, Host, Options) ->
     Tls = inet_rdma_tls_options:all(client),
     Name = [{server_name_indication, Host} || not lists:keymember(server_name_indication, 1, Tls)],
     Forced = [binary, Driver:family(), {active, false}, {packet, 4}, {nodelay, true}],
-    case ssl:connect(Ip, Port, Forced ++ Name ++ lists:ukeysort(1, proplists:unfold(Options) ++ Tls),
-                     net_kernel:connecttime()) of
+    %% All raw options have the same key.
+    {Raw, Named} = lists:partition(fun(Option) -> element(1, Option) =:= raw end, proplists:unfold(Options)),
+    case ssl:connect(Ip, Port, Forced ++ Name ++ Raw ++ lists:ukeysort(1, Named ++ Tls), net_kernel:connecttime()) of
         {ok, Socket} -> {ok, connection(Socket, sender(Socket))};
         Error -> Error
+    end.
+
+%% The same over a TCP connection, which the caller owns, to a node whose name has this host. Options:
+%% of TLS.
+-spec connect_over(inet_rdma_transport:t(), Host :: string(), [term()], timeout()) ->
+          {ok, inet_rdma_transport:t()} | {error, term()}.
+connect_over(Connection, Host, Options, TimeoutMs) ->
+    {_Driver, Tcp} = inet_rdma_transport:socket(Connection),
+    Tls = inet_rdma_tls_options:all(client),
+    Name = [{server_name_indication, Host} || not lists:keymember(server_name_indication, 1, Tls)],
+    %% ssl takes over how the socket reads.
+    case inet:setopts(Tcp, [binary, {active, false}, {packet, 4}, {nodelay, true}]) of
+        ok ->
+            case ssl:connect(Tcp, Name ++ lists:ukeysort(1, Options ++ Tls), TimeoutMs) of
+                {ok, Socket} -> {ok, connection(Socket, sender(Socket))};
+                Error -> Error
+            end;
+        Error ->
+            Error
     end.

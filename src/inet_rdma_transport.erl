@@ -13,14 +13,15 @@
 %% Used for messages about keys.
 -export([is_of_keys/1]).
 %% Used for sessions.
--export([session/2, socket/1, take/2, recv_last/3, connect_options/0, listen_options/0, nodelay/0, bad_options/1,
+-export([session/2, in_session/1, socket/1, descriptor/1, take/2]).
+-export([recv_last/3, connect_options/0, listen_options/0, nodelay/0, bad_options/1,
          session_facts/1]).
--export([coding_facts/1, is_local/1]).
+-export([coding_facts/1, is_local/1, ends_of/1]).
 %% For a link that stays.
 -export([before_nodeup/1, after_nodeup/1, controller/1, handshake_complete/3, tick/1, getstat/1, setopts/2, getopts/2]).
 %% Used for links and streams that a queue pair carries.
 -export([give/2, watch/1, close/1]).
--export_type([t/0, driver/0]).
+-export_type([t/0, driver/0, ends/0]).
 
 %% Size limit of a packet on a connection that should be silent, enforced before the packet is read.
 -define(SILENT_BYTES_MAX, 1024).
@@ -28,6 +29,8 @@
 -define(KEYS, $k).
 
 -type driver() :: inet_tcp | inet6_tcp.
+-type ends() :: {Own :: address(), Peer :: address()}.
+-type address() :: {inet:ip_address(), inet:port_number()}.
 
 %% session: the session's port has its own descriptor of the TCP connection; the VM's descriptor is closed. A message of
 %% the peer's settlement, in band, comes as {session, Port, Bytes} to the process that settles, which the guard ends
@@ -50,6 +53,10 @@ tls(Socket) -> {tls, Socket, none}.
 -spec session(inet_rdma_session:t(), port()) -> t().
 session(Session, Port) -> {session, Session, Port}.
 
+-spec in_session(t()) -> {ok, inet_rdma_session:t()} | none.
+in_session({session, Session, _Port}) -> {ok, Session};
+in_session(_) -> none.
+
 -spec protocol(t()) -> tcp | tls.
 protocol({session, Session, _Port}) -> inet_rdma_session:protocol(Session);
 protocol(Connection) -> element(1, Connection).
@@ -57,6 +64,12 @@ protocol(Connection) -> element(1, Connection).
 %% The socket of a connection over TCP.
 -spec socket(t()) -> {driver(), inet:socket()}.
 socket({tcp, Driver, Socket}) -> {Driver, Socket}.
+
+%% The descriptor of a connection over TCP. With the kernel parameter inet_backend as socket TLS connects by a socket of
+%% that module.
+-spec descriptor(t()) -> {ok, non_neg_integer()} | {error, term()}.
+descriptor({tcp, _Driver, {'$inet', gen_tcp_socket, {_Server, Socket}}}) -> socket:getopt(Socket, {otp, fd});
+descriptor({tcp, _Driver, Socket}) -> prim_inet:getfd(Socket).
 
 %% Gives the TCP connection. A connection inside TLS leaves TLS first, on both sides at the same time.
 -spec take(driver(), t()) -> {ok, t()} | {error, {not_given_back, Why :: binary()}}.
@@ -164,12 +177,13 @@ statistics({tls, Socket, _Sender}, Keys) ->
 
 %% State of a session's paths. carried_by_queue: a queue pair carries what this node sends. suspended: no path does.
 %% none: the connection is no session's; closed: the session has ended.
--spec session_facts(t()) -> {ok, #{atom() => number() | boolean()}} | none | closed.
-session_facts({session, _Session, Port}) ->
+-spec session_facts(t()) -> {ok, #{atom() => number() | boolean() | node()}} | none | closed.
+session_facts({session, Session, Port}) ->
     case inet_rdma_port:statistics(Port) of
         {ok, #{has_tcp := HasTcp, carried_by_queue := ByQueue} = Counts} ->
             Facts = maps:with(inet_rdma_counts:keys(session), Counts),
-            {ok, Facts#{carried_by_queue => ByQueue, suspended => not (HasTcp orelse ByQueue)}};
+            Known = maps:merge(Facts, inet_rdma_detour:facts(Session)),
+            {ok, Known#{carried_by_queue => ByQueue, suspended => not (HasTcp orelse ByQueue)}};
         {error, closed} ->
             closed
     end;
@@ -191,6 +205,15 @@ is_local(Connection) -> is_one_address(sockname(Connection), peername(Connection
 is_one_address({ok, {Ip, _}}, {ok, {Ip, _}}) -> true;
 is_one_address(_, _) -> false.
 
+%% Both ends of a socket.
+-spec ends_of(inet:socket()) -> {ok, ends()} | {error, term()}.
+ends_of(Socket) ->
+    case {inet:sockname(Socket), inet:peername(Socket)} of
+        {{ok, Own}, {ok, Peer}} -> {ok, {Own, Peer}};
+        {{ok, _}, Error} -> Error;
+        {Error, _} -> Error
+    end.
+
 %% Messages of the settlement come by recv_message/2.
 -spec passive(t()) -> ok | {error, term()}.
 passive({tcp, _Driver, Socket}) -> inet:setopts(Socket, [{active, false}, binary, {packet, raw}, {nodelay, true}]);
@@ -205,13 +228,14 @@ active_once({session, _Session, _Port}) -> ok;
 active_once({tls, Socket, _Sender}) -> ssl:setopts(Socket, [{active, once}]).
 
 %% Over TCP a message is read by its length. The bytes behind it may belong to a session, and are not read.
+%% A connection that has left TLS may be one of the module socket, which gen_tcp knows.
 -spec recv_message(t(), timeout()) -> {ok, binary()} | {error, term()}.
-recv_message({tcp, Driver, Socket}, TimeoutMs) ->
-    case Driver:recv(Socket, 2, TimeoutMs) of
+recv_message({tcp, _Driver, Socket}, TimeoutMs) ->
+    case gen_tcp:recv(Socket, 2, TimeoutMs) of
         {ok, Header} ->
             case iolist_to_binary(Header) of
                 <<0:16>> -> {ok, <<>>};
-                <<Length:16>> -> Driver:recv(Socket, Length, TimeoutMs)
+                <<Length:16>> -> gen_tcp:recv(Socket, Length, TimeoutMs)
             end;
         Error ->
             Error
@@ -226,8 +250,8 @@ recv_message(Connection, TimeoutMs) ->
     recv(Connection, 0, TimeoutMs).
 
 -spec send_message(t(), binary()) -> ok | {error, term()}.
-send_message({tcp, Driver, Socket}, Message) when byte_size(Message) < 1 bsl 16 ->
-    Driver:send(Socket, [<<(byte_size(Message)):16>>, Message]);
+send_message({tcp, _Driver, Socket}, Message) when byte_size(Message) < 1 bsl 16 ->
+    gen_tcp:send(Socket, [<<(byte_size(Message)):16>>, Message]);
 send_message({tcp, _Driver, _Socket}, _Message) ->
     {error, emsgsize};
 send_message({session, _Session, Port}, Message) ->
@@ -333,8 +357,8 @@ watch({tls, Socket, Sender} = Connection) ->
 
 %% Closes the connection. Over TLS the peer gets an alert that says so.
 -spec close(t()) -> ok.
-close({tcp, Driver, Socket}) ->
-    Driver:close(Socket);
+close({tcp, _Driver, Socket}) ->
+    gen_tcp:close(Socket);
 close({tls, Socket, _Sender}) ->
     _ = ssl:close(Socket),
     ok.

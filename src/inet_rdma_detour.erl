@@ -1,0 +1,336 @@
+%% A detour: where no address of a session's peer answers, the session's TCP connection goes over a neighbour, a node
+%% with links to both. The neighbour passes bytes (inet_rdma_detour_relay); to the peer its connection is one more
+%% attempt to resume (inet_rdma_resume), which proves the session's secret end to end. With the option `security tls`
+%% the handshake of TLS goes end to end, too: the neighbour reads nothing, and can forge nothing.
+%%
+%% The asking side connects to the distribution listener of the neighbour, and goes through TLS where its session with
+%% the neighbour began inside it. The messages, each behind its length in 16 bits, in a packet of TLS there:
+%%
+%%     asker       <<"inet_rdma detour", Version:8, Name:16/binary, NonceOfAsker:16/binary, To/binary>>
+%%     neighbour   <<$c, Nonce:16/binary, Proof:32/binary>>   knows the session Name
+%%                 <<$u>>                                       does not know it
+%%                 <<$b>>                                       carries as many detours as it may
+%%     asker       <<$p, Proof:32/binary>>
+%%     neighbour   <<$d>>                                       bytes of the node To follow, outside TLS
+%%                 <<$n>>                                       has no direct link to that node, or cannot connect there
+%%                 <<$b>>
+%%
+%% Name: of the session between the two. A proof is an HMAC-SHA256 of all earlier messages under the secret of that
+%% session. The labels are not those of an attempt to resume: no proof serves there.
+%%
+%% No detour goes over another one: neither side uses a link that is on a detour itself, and what a neighbour passes
+%% begins with an attempt to resume, which ends at the node To. So detours form no loop.
+-module(inet_rdma_detour).
+
+-export([begin_with/3, connect/3, via/1, is_detoured/1, facts/1, handle_restored/1, told/1, handle_told/2]).
+-export([first_ms/1, pause_ms/2]).
+%% Used by the neighbour.
+-export([is_request/1, parse/1, challenge/2, is_proof/3, is_usable/1, dial/2]).
+%% Called by inet_rdma_bounded.
+-export([ask/4]).
+
+-include_lib("kernel/include/logger.hrl").
+
+-define(MAGIC, "inet_rdma detour").
+-define(VERSION, 1).
+%% Bytes of a node's name: 255 characters at most, in UTF-8.
+-define(NODE_BYTES_MAX, 1020).
+%% Neighbours that one call asks.
+-define(NEIGHBOURS_MAX, 3).
+%% Time for which a neighbour that opened no detour to a node is not asked for one again, and a node without neighbours
+%% seeks none.
+-define(FORGET_MS, 10000).
+%% First byte of the message to the peer's guard. Others of guards begin with $k, $t or 131.
+-define(TOLD, $d).
+%% Time from the loss to the first attempt over a neighbour. The acceptor's comes later, as the initiator's would take
+%% precedence.
+-define(FIRST_MS, 500).
+-define(ACCEPTOR_FIRST_MS, 1000).
+%% The pauses behind such attempts: half of it or more, by chance, as a cut disturbs many links at once.
+-define(PAUSE_MS, 1000).
+-define(PAUSE_MS_MAX, 15000).
+%% Time for each address of a node's listener.
+-define(CONNECT_MS, 2000).
+
+%% A session has begun with this peer, which accepts connections there; none: nowhere.
+-spec begin_with(inet_rdma_session:t(), Node :: binary(), Listens :: {inet:ip_address(), inet:port_number()} | none) ->
+          ok.
+begin_with(Session, Node, Listens) ->
+    Name = inet_rdma_session:name(Session),
+    ok = inet_rdma_detours:set_fact(Name, node, Node),
+    inet_rdma_detours:set_fact(Name, listens, Listens).
+
+%% The caller owns the connection, which leads to the distribution listener of the node. Via: the neighbour.
+%% no_neighbour: no other node has a link that could be asked; off: the option detour.
+-spec connect(inet_rdma_session:t(), Node :: binary(), TimeoutMs :: non_neg_integer()) ->
+          {ok, inet_rdma_transport:t(), Via :: binary()} | {error, off | no_neighbour | term()}.
+connect(Session, Node, TimeoutMs) when byte_size(Node) =< ?NODE_BYTES_MAX ->
+    case inet_rdma_options:node() of
+        {ok, #{detour := true}} ->
+            Neighbours = lists:sublist(shuffled(neighbours(Node)), ?NEIGHBOURS_MAX),
+            first(Neighbours, Session, Node, deadline(TimeoutMs), {error, no_neighbour});
+        _ ->
+            {error, off}
+    end.
+
+%% Nodes with a direct link to this one, but those that lately opened no detour to that node.
+neighbours(Node) ->
+    [{Neighbour, Session}
+     || #{node := Neighbour, connection := Connection} <- inet_rdma_links:all(), Neighbour =/= Node,
+        inet_rdma_links:failure(way(Neighbour, Node)) =:= none,
+        {ok, Session} <- [inet_rdma_transport:in_session(Connection)], is_usable(Session)].
+
+way(Neighbour, Node) -> {Neighbour, 0, {detour, Node}}.
+
+shuffled(List) ->
+    [Element || {_, Element} <- lists:sort([{erlang:phash2(erlang:unique_integer()), Element} || Element <- List])].
+
+first([], _Session, _Node, _Deadline, Last) ->
+    Last;
+first([{Via, ViaSession} | Others], Session, Node, Deadline, _Last) ->
+    inet_rdma_links:count(detours_asked),
+    ForThisMs = left(Deadline) div (1 + length(Others)),
+    case inet_rdma_bounded:call(?MODULE, ask, [{Via, ViaSession}, Node, self(), ForThisMs], ForThisMs) of
+        {ok, {ok, Connection}} ->
+            inet_rdma_links:count(detours_opened),
+            ok = remember(Session, Via, Connection),
+            {ok, Connection, Via};
+        {ok, {error, Reason}} ->
+            refused(Via, Node, Reason),
+            first(Others, Session, Node, Deadline, {error, Reason});
+        {exit, Reason} ->
+            first(Others, Session, Node, Deadline, {error, Reason});
+        timeout ->
+            first(Others, Session, Node, Deadline, {error, timeout})
+    end.
+
+refused(Via, Node, Reason) ->
+    ok = inet_rdma_recorder:record(redial, Node, #{cause => Reason, why => ["over ", Via]}),
+    Why = unicode:characters_to_binary(io_lib:format("~tp", [Reason])),
+    _ = Reason =:= timeout orelse inet_rdma_links:failed(way(Via, Node), Why, ?FORGET_MS),
+    ok.
+
+deadline(TimeoutMs) -> erlang:monotonic_time(millisecond) + TimeoutMs.
+
+left(Deadline) -> max(0, Deadline - erlang:monotonic_time(millisecond)).
+
+%% Asks one neighbour, in a process of its own: TLS's connections are linked to it. Owner gets the connection.
+-spec ask({Via :: binary(), inet_rdma_session:t()}, Node :: binary(), Owner :: pid(), TimeoutMs :: non_neg_integer()) ->
+          {ok, inet_rdma_transport:t()} | {error, term()}.
+ask({Via, Session}, Node, Owner, TimeoutMs) ->
+    Deadline = deadline(TimeoutMs),
+    case connect_to(inet_rdma_session:protocol(Session), Via, Session, TimeoutMs) of
+        {ok, Connection} ->
+            case request(Session, Node, Connection, Deadline) of
+                ok -> hand_over(inet_rdma_transport:take(inet_rdma_session:driver(Session), Connection), Owner);
+                Error -> Error
+            end;
+        Error ->
+            Error
+    end.
+
+connect_to(tcp, _Via, Session, TimeoutMs) ->
+    dial(Session, TimeoutMs);
+connect_to(tls, Via, Session, TimeoutMs) ->
+    [_, Host] = string:split(binary_to_list(Via), "@"),
+    Driver = inet_rdma_session:driver(Session),
+    Options = [{log_level, warning} | inet_rdma_transport:connect_options()],
+    any(addresses(Session), TimeoutMs, fun(Address, _) -> inet_rdma_tls:connect(Driver, Address, Host, Options) end).
+
+request(Session, Node, Connection, Deadline) ->
+    Said = <<(inet_rdma_session:name(Session))/binary, (inet_rdma_nif:nonce())/binary, Node/binary>>,
+    case exchange(Connection, <<?MAGIC, ?VERSION, Said/binary>>, Deadline) of
+        {ok, <<$c, Nonce:16/binary, Proof:32/binary>>} ->
+            Before = <<Said/binary, Nonce/binary>>,
+            case verify(Session, Proof, ["detour challenge", Before]) of
+                true -> answered(exchange(Connection, [$p, prove(Session, ["detour asker", Before])], Deadline));
+                false -> {error, wrong_proof}
+            end;
+        Answer ->
+            answered(Answer)
+    end.
+
+answered({ok, <<$d>>}) -> ok;
+answered({ok, <<$n>>}) -> {error, no_link};
+answered({ok, <<$b>>}) -> {error, busy};
+answered({ok, <<$u>>}) -> {error, unknown_session};
+answered({ok, _}) -> {error, unexpected_answer};
+answered(Error) -> Error.
+
+exchange(Connection, Message, Deadline) ->
+    case inet_rdma_transport:send_message(Connection, iolist_to_binary(Message)) of
+        ok -> inet_rdma_transport:recv_message(Connection, left(Deadline));
+        Error -> Error
+    end.
+
+hand_over({ok, Connection}, Owner) ->
+    case inet_rdma_transport:give(Connection, Owner) of
+        ok -> {ok, Connection};
+        Error -> Error
+    end;
+hand_over(Error, _Owner) ->
+    Error.
+
+%% By its two addresses the connection is known again when it is the session's.
+remember(Session, Via, Connection) ->
+    {_Driver, Socket} = inet_rdma_transport:socket(Connection),
+    case inet_rdma_transport:ends_of(Socket) of
+        {ok, Ends} -> inet_rdma_detours:set_fact(inet_rdma_session:name(Session), tried, {Via, Ends});
+        {error, _} -> ok
+    end.
+
+%% The session has another TCP connection. Tells whether it is a detour, and over which neighbour: then the peer's guard
+%% gets told/1. Logs a change.
+-spec handle_restored(inet_rdma_session:t()) -> Via :: binary() | none.
+handle_restored(Session) ->
+    Via = case inet_rdma_detours:fact(inet_rdma_session:name(Session), tried) of
+              {Over, Ends} ->
+                  case inet_rdma_session:ends(Session) of
+                      {ok, Ends} -> Over;
+                      _ -> none
+                  end;
+              none ->
+                  none
+          end,
+    ok = goes_over(Via, Session),
+    Via.
+
+goes_over(Via, Session) ->
+    Before = via(Session),
+    Name = inet_rdma_session:name(Session),
+    ok = inet_rdma_detours:set_fact(Name, via, Via),
+    Node = inet_rdma_detours:fact(Name, node),
+    ok = case Via of
+             none -> inet_rdma_detour_return:stop(Session);
+             _ -> inet_rdma_detour_return:start(Session)
+         end,
+    case Via of
+        Before ->
+            ok;
+        none ->
+            ok = inet_rdma_recorder:record(direct, Node, #{why => Before}),
+            ?LOG_NOTICE("inet_rdma: the link to ~ts is no longer carried over ~ts", [Node, Before]);
+        _ ->
+            ok = inet_rdma_recorder:record(detour, Node, #{why => Via}),
+            ?LOG_NOTICE("inet_rdma: the link to ~ts is carried over ~ts: no address of the peer answers", [Node, Via])
+    end.
+
+%% The message to the peer's guard: only the side that has asked for a detour knows of it.
+-spec told(Via :: binary()) -> binary().
+told(Via) -> <<?TOLD, Via/binary>>.
+
+%% A message of the peer's guard, which holds until the session has another TCP connection. One that names no node is
+%% passed over. False: it is about something else.
+-spec handle_told(inet_rdma_session:t(), Message :: binary()) -> boolean().
+handle_told(Session, <<?TOLD, Via/binary>>) ->
+    IsNode = Via =/= <<>> andalso byte_size(Via) =< ?NODE_BYTES_MAX andalso unicode:characters_to_binary(Via) =:= Via,
+    _ = [ok = goes_over(binary:copy(Via), Session) || IsNode],
+    true;
+handle_told(_Session, _Message) ->
+    false.
+
+%% The neighbour over which the session's TCP connection goes, as of the last one that was made.
+-spec via(inet_rdma_session:t()) -> Via :: binary() | none.
+via(Session) -> inet_rdma_detours:fact(inet_rdma_session:name(Session), via).
+
+%% For inet_rdma:info/1. A peer's word makes no atom.
+-spec facts(inet_rdma_session:t()) -> #{detoured := boolean(), via := node() | undefined}.
+facts(Session) ->
+    case via(Session) of
+        none ->
+            #{detoured => false, via => undefined};
+        Via ->
+            #{detoured => true, via => try binary_to_existing_atom(Via) catch error:badarg -> undefined end}
+    end.
+
+%% True: no queue pair is settled, the end of the connection says nothing of the peer, and the direct way is tried
+%% again.
+-spec is_detoured(inet_rdma_session:t()) -> boolean().
+is_detoured(Session) -> via(Session) =/= none.
+
+%% The time from the loss to the first attempt over a neighbour.
+-spec first_ms(initiator | acceptor) -> pos_integer().
+first_ms(initiator) -> ?FIRST_MS;
+first_ms(acceptor) -> ?ACCEPTOR_FIRST_MS.
+
+%% The pause behind such an attempt, by the reason for which it has failed and the number of those before. To find that
+%% there is no neighbour costs no message.
+-spec pause_ms(Why :: term(), Failed :: non_neg_integer()) -> pos_integer().
+pause_ms(no_neighbour, _Failed) ->
+    ?PAUSE_MS;
+pause_ms(_Why, Failed) ->
+    Half = min(?PAUSE_MS_MAX, ?PAUSE_MS bsl min(Failed, 4)) div 2,
+    Half + erlang:phash2(erlang:unique_integer(), Half).
+
+%% Whether a session's peer can be reached, and directly.
+-spec is_usable(inet_rdma_session:t()) -> boolean().
+is_usable(Session) ->
+    not is_detoured(Session) andalso
+        case inet_rdma_port:statistics(inet_rdma_session:port(Session)) of
+            {ok, #{has_tcp := HasTcp, carried_by_queue := ByQueue}} -> HasTcp orelse ByQueue;
+            {error, closed} -> false
+        end.
+
+%% A TCP connection to the distribution listener of a session's peer.
+-spec dial(inet_rdma_session:t(), TimeoutMs :: non_neg_integer()) ->
+          {ok, inet_rdma_transport:t()} | {error, listens_nowhere | term()}.
+dial(Session, TimeoutMs) ->
+    Driver = inet_rdma_session:driver(Session),
+    Options = inet_rdma_transport:connect_options() ++ [{active, false}, {packet, raw}],
+    any(addresses(Session), TimeoutMs,
+        fun({Ip, TcpPort}, Ms) ->
+                case Driver:connect(Ip, TcpPort, Options, Ms) of
+                    {ok, Socket} ->
+                        Connection = inet_rdma_transport:tcp(Driver, Socket),
+                        _ = inet_rdma_transport:passive(Connection),
+                        {ok, Connection};
+                    Error ->
+                        Error
+                end
+        end).
+
+%% The peer's address on the TCP connection in use comes first.
+addresses(Session) ->
+    case {inet_rdma_detours:fact(inet_rdma_session:name(Session), listens), inet_rdma_session:peername(Session)} of
+        {none, _} -> [];
+        {{_, TcpPort} = Listens, {ok, {Ip, _}}} -> [{Ip, TcpPort} | [Listens || Listens =/= {Ip, TcpPort}]];
+        {Listens, _} -> [Listens]
+    end.
+
+any([], _TimeoutMs, _Connect) -> {error, listens_nowhere};
+any(Addresses, TimeoutMs, Connect) ->
+    AMs = max(1, min(?CONNECT_MS, TimeoutMs div length(Addresses))),
+    lists:foldl(fun(_Address, {ok, _} = Connected) -> Connected;
+                   (Address, _Error) -> Connect(Address, AMs)
+                end, none, Addresses).
+
+%% Whether the first message on a connection to this node's listener asks for a detour.
+-spec is_request(binary()) -> boolean().
+is_request(<<?MAGIC, _/binary>>) -> true;
+is_request(_) -> false.
+
+%% Said: what the proofs are about.
+-spec parse(binary()) -> {ok, Name :: <<_:128>>, To :: binary(), Said :: binary()} | error.
+parse(<<?MAGIC, ?VERSION, Name:16/binary, Nonce:16/binary, To/binary>>) when
+    To =/= <<>>, byte_size(To) =< ?NODE_BYTES_MAX
+->
+    {ok, Name, To, <<Name/binary, Nonce/binary, To/binary>>};
+parse(_) ->
+    error.
+
+%% The neighbour's proof.
+-spec challenge(inet_rdma_session:t(), Before :: binary()) -> Proof :: binary().
+challenge(Session, Before) -> prove(Session, ["detour challenge", Before]).
+
+%% Whether this is the asker's proof.
+-spec is_proof(inet_rdma_session:t(), Proof :: binary(), Before :: binary()) -> boolean().
+is_proof(Session, Proof, Before) -> verify(Session, Proof, ["detour asker", Before]).
+
+prove(Session, Bytes) ->
+    case inet_rdma_port:command(inet_rdma_session:port(Session), prove, Bytes) of
+        {ok, Proof} -> Proof;
+        {error, closed} -> <<>>
+    end.
+
+verify(Session, Proof, Bytes) ->
+    inet_rdma_port:command(inet_rdma_session:port(Session), verify, [Proof, Bytes]) =:= {ok, <<1>>}.

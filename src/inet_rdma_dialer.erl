@@ -1,0 +1,400 @@
+%% The dialer of a link: makes attempts to get the link's session another TCP connection, at every address of the peer,
+%% until it succeeds, the guard stops it, or the peer has ended.
+%%
+%% Attempts (inet_rdma_resume) run side by side, each in a process linked to the dialer. The next one starts a moment
+%% behind the last, or as soon as that has failed (RFC 8305). The first one to which the peer has proved the session's
+%% secret wins: the others are stopped, then the dialer gives the old connection up for it. Look-ups of the node's name
+%% run beside the attempts. If none has a connection after a while, one goes over a neighbour (inet_rdma_detour), beside
+%% those that follow.
+-module(inet_rdma_dialer).
+
+-export([has_addresses/2, start/2, stop/2, give_up/1, uncarried/2, last_failure/1]).
+%% Spawned, and called by name so that a dialer outlives a change of its code.
+-export([init/2, loop/1]).
+-export_type([options/0]).
+
+-record(attempt, {
+    address :: inet_rdma_told:address() | detour,
+    is_connected = false :: boolean()
+}).
+
+-record(dialer, {
+    session :: inet_rdma_session:t(),
+    port :: port(),
+    node :: binary(),
+    told :: inet_rdma_told:state(),
+    is_in_order :: boolean(),
+    %% Since when no path carries the link. All times: erlang:monotonic_time(millisecond).
+    uncarried = none :: integer() | none,
+    candidates :: inet_rdma_candidates:t(),
+    attempts = #{} :: #{pid() => #attempt{}},
+    %% The attempt that was started last, and when.
+    newest = none :: pid() | none,
+    newest_at = 0 :: integer(),
+    %% The attempt for which the old connection was given up, and its number.
+    winner = none :: none | {pid(), pos_integer()},
+    has_answered = false :: boolean(),
+    %% A look-up with the time at which it is killed, or the time of the next one.
+    look_up :: {due, integer()} | {running, pid(), Until :: integer()},
+    look_ups = 0 :: non_neg_integer(),
+    name_server = no_answer :: inet_rdma_death:name_server(),
+    has_known :: boolean(),
+    failure = none :: term(),
+    %% The time of the next attempt over a neighbour; running: one is under way; off: there is none.
+    detour :: integer() | running | off,
+    detours = 0 :: non_neg_integer()
+}).
+
+%% peer: where the link's first connection has led, or where its acceptor takes the peer to listen; none: nowhere.
+%% is_in_order: the other side has ended the lost connection in order. is_uncarried: no path carries the link.
+%% is_detoured: a detour carries it well, and the dialer takes it back to the direct way.
+-type options() :: #{node := binary(), peer := inet_rdma_told:address() | none, is_in_order := boolean(),
+                     is_uncarried := boolean(), is_detoured => boolean()}.
+
+-define(STAGGER_MS, 150).
+-define(ATTEMPTS_MAX, 4).
+%% The longest pauses between attempts at one address, and between look-ups.
+-define(PAUSE_MS_MAX, 1000).
+%% The same while a queue pair carries the link, so that no packet waits.
+-define(STANDBY_PAUSE_MS_MAX, 30000).
+-define(LOOK_UP_PAUSE_MS, 20).
+-define(LOOK_UP_MS, 5000).
+-define(ANSWER_MS, 1000).
+
+%% Whether there is an address to dial. A peer that accepts no connections has none.
+-spec has_addresses(inet_rdma_session:t(), Peer :: inet_rdma_told:address() | none) -> boolean().
+has_addresses(Session, none) ->
+    case inet_rdma_links:peer(inet_rdma_session:name(Session)) of
+        #{told := Told} when Told =:= none; Told =:= awaited -> false;
+        #{told := Told} -> inet_rdma_told:addresses(Told) =/= []
+    end;
+has_addresses(_Session, _Peer) ->
+    true.
+
+%% The dialer's exit reason is resumed (the port's notice `restored` follows or has come) or {dead, Why}.
+-spec start(inet_rdma_session:t(), options()) -> {pid(), reference()}.
+start(Session, Options) ->
+    _ = [ok = inet_rdma_detour_return:stop(Session) || not maps:get(is_detoured, Options, false)],
+    spawn_monitor(?MODULE, init, [Session, Options]).
+
+%% Ends it and waits for the end. Its attempts end with it; none of them gives a connection up behind this call.
+-spec stop(inet_rdma_session:t(), {pid(), reference()}) -> ok.
+stop(Session, Dialer) ->
+    ok = inet_rdma_session:stop_process(Dialer),
+    _ = inet_rdma_port:command(inet_rdma_session:port(Session), release),
+    ok.
+
+%% Ends one that the guard does not know, and waits for the end. The guard hears of a connection that it has given up.
+-spec give_up({pid(), reference()}) -> ok.
+give_up({Pid, Ref}) ->
+    Pid ! give_up,
+    receive {'DOWN', Ref, process, Pid, _} -> ok end.
+
+%% No path carries the link any more: attempts are made at once. Reason: of the TCP connection; queue_pair: that is
+%% lost, too.
+-spec uncarried(pid(), Reason :: term()) -> ok.
+uncarried(Pid, Reason) ->
+    Pid ! {uncarried, Reason},
+    ok.
+
+%% Why the last attempt has failed; none: none has, or the dialer has ended.
+-spec last_failure(pid()) -> term() | none.
+last_failure(Pid) ->
+    Ref = monitor(process, Pid),
+    Pid ! {last_failure, self(), Ref},
+    receive
+        {Ref, Failure} -> demonitor(Ref, [flush]), Failure;
+        {'DOWN', Ref, process, Pid, _} -> none
+    after ?ANSWER_MS ->
+        demonitor(Ref, [flush]),
+        none
+    end.
+
+-spec init(inet_rdma_session:t(), options()) -> no_return().
+init(Session, #{node := Node, peer := Peer, is_in_order := IsInOrder, is_uncarried := IsUncarried} = Options) ->
+    _ = process_flag(trap_exit, true),
+    Port = inet_rdma_session:port(Session),
+    _ = monitor(port, Port),
+    ok = inet_rdma_recorder:of_port(Port),
+    Now = now_ms(),
+    #{told := Told, reached := Reached} = inet_rdma_links:peer(inet_rdma_session:name(Session)),
+    Candidates = inet_rdma_candidates:new(#{peer => Peer, told => Told, reached => Reached}),
+    next(#dialer{session = Session, port = Port, node = Node, told = Told, is_in_order = IsInOrder,
+                 uncarried = case IsUncarried of true -> Now; false -> none end,
+                 candidates = Candidates, look_up = {due, Now + ?STAGGER_MS},
+                 detour = case Options of
+                              #{is_detoured := true} -> off;
+                              #{} -> Now + detour_ms(Session)
+                          end,
+                 %% The initiator has found the peer by its name server.
+                 has_known = inet_rdma_session:role(Session) =:= initiator}).
+
+-spec loop(#dialer{}) -> no_return().
+loop(Dialer) ->
+    receive Message -> next(handle(Message, Dialer))
+    after wait_ms(Dialer) -> next(Dialer)
+    end.
+
+-spec next(#dialer{}) -> no_return().
+next(Dialer) ->
+    Next = look_up(now_ms(), detour(now_ms(), dial(now_ms(), Dialer))),
+    case verdict(Next) of
+        {dead, Why} ->
+            ok = record(dead, Why, Next),
+            finish({dead, Why}, Next);
+        _ ->
+            ?MODULE:loop(Next)
+    end.
+
+-spec finish(term(), #dialer{}) -> no_return().
+finish(Reason, Dialer) ->
+    _ = inet_rdma_port:command((stop_others(none, Dialer))#dialer.port, release),
+    exit(Reason).
+
+handle({connected, Pid}, #dialer{attempts = Attempts} = Dialer) when is_map_key(Pid, Attempts) ->
+    #{Pid := Attempt} = Attempts,
+    Dialer#dialer{attempts = Attempts#{Pid := Attempt#attempt{is_connected = true}}};
+handle({give_up, Pid, Number}, #dialer{attempts = Attempts} = Dialer) when is_map_key(Pid, Attempts) ->
+    Alone = stop_others(Pid, Dialer),
+    Given = give_up(Number, Alone),
+    Pid ! {self(), Given},
+    case Given of
+        {ok, _Received, _Path} -> Alone#dialer{winner = {Pid, Number}};
+        _ -> Alone
+    end;
+handle({'EXIT', Pid, Result}, #dialer{attempts = Attempts} = Dialer) when is_map_key(Pid, Attempts) ->
+    {Attempt, Others} = maps:take(Pid, Attempts),
+    Left = given_back(abandoned(Pid, Result, Dialer#dialer{attempts = Others})),
+    attempted(Result, Attempt, Left);
+handle({'EXIT', Pid, Exit}, #dialer{look_up = {running, Pid, _}} = Dialer) ->
+    found(Exit, Dialer);
+handle({uncarried, Reason}, #dialer{uncarried = none, candidates = Candidates} = Dialer) ->
+    Now = now_ms(),
+    in_order(Reason, Dialer#dialer{uncarried = Now, candidates = inet_rdma_candidates:hurry(Candidates),
+                                   look_up = sooner(Now, Dialer), look_ups = 0});
+%% An attempt that gave the old connection up has failed.
+handle({uncarried, superseded}, Dialer) ->
+    Dialer;
+handle({uncarried, Reason}, Dialer) ->
+    in_order(Reason, Dialer);
+handle({last_failure, From, Ref}, #dialer{failure = Failure} = Dialer) ->
+    From ! {Ref, Failure},
+    Dialer;
+handle(give_up, #dialer{winner = Winner} = Dialer) ->
+    Stopped = stop_others(none, Dialer),
+    finish(normal, case Winner of
+                       {Pid, _Number} -> abandoned(Pid, given_up, Stopped);
+                       none -> Stopped
+                   end);
+handle({'DOWN', _Ref, port, Port, _}, #dialer{port = Port} = Dialer) ->
+    finish(normal, Dialer);
+handle(_Message, Dialer) ->
+    Dialer.
+
+in_order(queue_pair, Dialer) -> Dialer;
+in_order(Reason, Dialer) -> Dialer#dialer{is_in_order = Reason =:= closed}.
+
+%% Starts the attempts that are due.
+dial(Now, #dialer{winner = none, attempts = Attempts, candidates = Candidates} = Dialer) when
+    map_size(Attempts) < ?ATTEMPTS_MAX
+->
+    case start_at(Dialer) =< Now andalso inet_rdma_candidates:next(Now, Candidates) of
+        {due, Address} -> dial(Now, attempt(Address, Now, Dialer));
+        _ -> Dialer
+    end;
+dial(_Now, Dialer) ->
+    Dialer.
+
+%% The earliest time for another attempt.
+start_at(#dialer{newest = Newest, newest_at = At, attempts = Attempts}) when is_map_key(Newest, Attempts) ->
+    At + ?STAGGER_MS;
+start_at(_Dialer) ->
+    now_ms().
+
+attempt(Address, Now, #dialer{candidates = Candidates} = Dialer) ->
+    {Pid, Started} = start_attempt(Address, Dialer),
+    Started#dialer{newest = Pid, newest_at = Now, candidates = inet_rdma_candidates:started(Address, Candidates)}.
+
+start_attempt(Address, #dialer{session = Session, node = Node, told = Told, port = Port} = Dialer) ->
+    %% OTP's TLS opens files in each handshake: a node that has no descriptor left has the spare for them.
+    _ = [inet_rdma_port:command(Port, lend) || inet_rdma_session:protocol(Session) =:= tls],
+    Arguments = [Session, Node, Address, {inet_rdma_session:hold_ms(Session), Told}, self()],
+    Pid = spawn_link(inet_rdma_resume, attempt, Arguments),
+    #dialer{attempts = Attempts} = Dialer,
+    {Pid, Dialer#dialer{attempts = Attempts#{Pid => #attempt{address = Address}}}}.
+
+%% Starts the attempt over a neighbour if it is due, unless an address has answered.
+detour(Now, #dialer{winner = none, detour = At} = Dialer) when is_integer(At), At =< Now ->
+    case is_under_way(Dialer) of
+        true ->
+            Dialer#dialer{detour = Now + detour_ms(Dialer#dialer.session)};
+        false ->
+            {_Pid, Started} = start_attempt(detour, Dialer),
+            Started#dialer{detour = running}
+    end;
+detour(_Now, Dialer) -> Dialer.
+
+detour_ms(Session) -> inet_rdma_detour:first_ms(inet_rdma_session:role(Session)).
+
+is_under_way(#dialer{attempts = Attempts}) ->
+    lists:any(fun(#attempt{is_connected = Is}) -> Is end, maps:values(Attempts)).
+
+%% The port has a descriptor for the connection before either side gives the old one up for it. The sockets of the other
+%% attempts are closed by then.
+give_up(Number, #dialer{port = Port}) ->
+    case inet_rdma_port:reserve(Port) of
+        ok ->
+            case inet_rdma_port:command(Port, suspend, <<Number:64/native>>) of
+                {ok, <<Received:64/native, Path:64/native>>} -> {ok, Received, Path};
+                _ -> superseded
+            end;
+        Error ->
+            Error
+    end.
+
+%% Stops all attempts but this one, and waits for their ends.
+stop_others(Kept, #dialer{attempts = Attempts} = Dialer) ->
+    Others = maps:without([Kept], Attempts),
+    _ = [exit(Pid, kill) || Pid <- maps:keys(Others)],
+    _ = [receive {'EXIT', Pid, _} -> ok end || Pid <- maps:keys(Others)],
+    Stop = fun(_Pid, #attempt{address = detour}, Candidates) ->
+                   Candidates;
+              (_Pid, #attempt{address = Address}, Candidates) ->
+                   {_, Next} = inet_rdma_candidates:ended(Address, interrupted, pace(Dialer), Candidates),
+                   Next
+           end,
+    Detour = case lists:keymember(detour, #attempt.address, maps:values(Others)) of
+                 true -> now_ms() + detour_ms(Dialer#dialer.session);
+                 false -> Dialer#dialer.detour
+             end,
+    Dialer#dialer{attempts = maps:with([Kept], Attempts), detour = Detour,
+                  candidates = maps:fold(Stop, Dialer#dialer.candidates, Others)}.
+
+%% The guard hears of a connection that was given up for an attempt which has failed.
+abandoned(Pid, Result, #dialer{winner = {Pid, Number}, port = Port} = Dialer) ->
+    _ = [inet_rdma_port:command(Port, abandon, <<Number:64/native>>) || Result =/= resumed],
+    Dialer#dialer{winner = none};
+abandoned(_Pid, _Result, Dialer) ->
+    Dialer.
+
+%% Without an attempt the port needs no descriptor.
+given_back(#dialer{attempts = Attempts, port = Port} = Dialer) ->
+    _ = [inet_rdma_port:command(Port, release) || map_size(Attempts) =:= 0],
+    Dialer.
+
+attempted(resumed, #attempt{address = detour}, Dialer) ->
+    finish(resumed, Dialer);
+%% The attempt says nothing of the peer: not that it answers, as the neighbour does, nor that it has ended.
+attempted(Result, #attempt{address = detour}, #dialer{detours = Detours} = Dialer) ->
+    {_Outcome, Why} = outcome(Result),
+    Dialer#dialer{detour = now_ms() + inet_rdma_detour:pause_ms(Why, Detours), detours = Detours + 1};
+attempted(resumed, #attempt{address = Address}, #dialer{session = Session} = Dialer) ->
+    ok = inet_rdma_links:add_reached(inet_rdma_session:name(Session), {dialled, Address}),
+    finish(resumed, Dialer);
+attempted(Result, #attempt{address = Address, is_connected = IsConnected}, #dialer{candidates = Candidates} = Dialer) ->
+    {Outcome, Why} = outcome(Result),
+    {IsNew, Next} = inet_rdma_candidates:ended(Address, Outcome, pace(Dialer), Candidates),
+    _ = [record(Why, "", Dialer) || IsNew],
+    Dialer#dialer{candidates = Next, failure = Why, look_up = sooner_at_first(Dialer),
+                  has_answered = Dialer#dialer.has_answered
+                      orelse IsConnected andalso Outcome =/= {unknown_session, stranger}}.
+
+outcome({Outcome, Why}) when Outcome =:= refused; Outcome =:= unanswered; Outcome =:= unreachable; Outcome =:= failed ->
+    {Outcome, Why};
+outcome({{Shown, _} = Outcome, Why}) when Shown =:= unknown_session; Shown =:= tls_refuses ->
+    {Outcome, Why};
+outcome(SupersededOrCrash) ->
+    {failed, SupersededOrCrash}.
+
+pace(#dialer{port = Port, detour = Detour}) ->
+    {now_ms(), case Detour =:= off orelse inet_rdma_port:is_carried_by_queue(Port) of
+                   true -> ?STANDBY_PAUSE_MS_MAX;
+                   false -> ?PAUSE_MS_MAX
+               end}.
+
+%% Looks the node up if that is due, and ends a look-up that takes too long: it says nothing.
+look_up(Now, #dialer{look_up = {due, At}, winner = none, node = Node, session = Session} = Dialer) when At =< Now ->
+    case inet_rdma_candidates:has_descriptors() of
+        true ->
+            Pid = inet_rdma_candidates:look_up(Node, inet_rdma_session:driver(Session)),
+            Dialer#dialer{look_up = {running, Pid, Now + ?LOOK_UP_MS}};
+        false ->
+            Dialer#dialer{look_up = {due, Now + ?PAUSE_MS_MAX}}
+    end;
+look_up(Now, #dialer{look_up = {running, Pid, Until}} = Dialer) when Until =< Now -> exit(Pid, kill), Dialer;
+look_up(_Now, Dialer) -> Dialer.
+
+sooner(Now, #dialer{look_up = {due, At}}) -> {due, min(At, Now)};
+sooner(_Now, #dialer{look_up = Running}) -> Running.
+
+sooner_at_first(#dialer{look_ups = 0} = Dialer) -> sooner(now_ms(), Dialer);
+sooner_at_first(#dialer{look_up = LookUp}) -> LookUp.
+
+found(Exit, #dialer{look_ups = LookUps, candidates = Candidates} = Dialer) ->
+    {Now, PauseMsMax} = pace(Dialer),
+    Next = Dialer#dialer{look_up = {due, Now + min(PauseMsMax, ?LOOK_UP_PAUSE_MS bsl min(LookUps, 16))},
+                         look_ups = LookUps + 1},
+    case Exit of
+        {found, #{addresses := Addresses, servers := Servers, answer := Answer}} ->
+            HasKnown = Dialer#dialer.has_known orelse is_tuple(Answer),
+            Resolved = case Answer of
+                           no_answer -> Candidates;
+                           _ -> inet_rdma_candidates:resolved(Addresses, Candidates)
+                       end,
+            NameServer = case Answer of
+                             unknown -> {unknown, inet_rdma_candidates:knows(HasKnown, Servers, Resolved)};
+                             _ -> Answer
+                         end,
+            Next#dialer{candidates = Resolved, name_server = NameServer, has_known = HasKnown};
+        _KilledOrCrashed ->
+            Next#dialer{name_server = no_answer}
+    end.
+
+verdict(#dialer{uncarried = none}) ->
+    alive;
+verdict(#dialer{uncarried = Since, candidates = Candidates, name_server = NameServer, port = Port} = Dialer) ->
+    Now = now_ms(),
+    Facts = inet_rdma_candidates:facts(Now, NameServer, Candidates),
+    Verdict = inet_rdma_death:verdict(Facts#{
+        is_in_order => Dialer#dialer.is_in_order, uncarried_ms => Now - Since,
+        has_answered => Dialer#dialer.has_answered,
+        is_under_way => is_under_way(Dialer)
+    }),
+    case Verdict of
+        %% The peer may have connected by itself.
+        {dead, _} -> case inet_rdma_port:statistics(Port) of
+                         {ok, #{carried_by_queue := false, has_tcp := false}} -> Verdict;
+                         _ -> alive
+                     end;
+        _ -> Verdict
+    end.
+
+%% Until when there is nothing to do.
+wait_ms(#dialer{look_up = LookUp, candidates = Candidates, attempts = Attempts, winner = Winner} = Dialer) ->
+    Now = now_ms(),
+    DetourAt = case Dialer#dialer.detour of
+                   At when is_integer(At), Winner =:= none -> At;
+                   _ -> infinity
+               end,
+    LookAt = case LookUp of
+                 {due, _} when Winner =/= none -> infinity;
+                 {due, LookUpAt} -> LookUpAt;
+                 {running, _, Until} -> Until
+             end,
+    DialAt = case Winner =:= none andalso map_size(Attempts) < ?ATTEMPTS_MAX
+                 andalso inet_rdma_candidates:next(Now, Candidates)
+             of
+                 {due, _} -> start_at(Dialer);
+                 {at, Due} -> max(Due, start_at(Dialer));
+                 _ -> infinity
+             end,
+    case min(DetourAt, min(LookAt, DialAt)) of
+        infinity -> infinity;
+        Next -> max(0, Next - Now)
+    end.
+
+%% Attempts that fail alike are one event.
+record(Cause, Why, #dialer{node = Node}) ->
+    inet_rdma_recorder:record(redial, Node, #{cause => Cause, why => Why}).
+
+now_ms() -> erlang:monotonic_time(millisecond).

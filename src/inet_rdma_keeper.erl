@@ -1,0 +1,84 @@
+%% Removes the rows of links and sessions (inet_rdma_links) that have ended: it monitors their supervisors and ports.
+%% Tells the guards of sessions when net_ticktime changes, of which net_kernel tells nobody.
+%%
+%% A row is written before this process is told of it. One that is started again after its death reads the tables, so it
+%% misses none.
+-module(inet_rdma_keeper).
+
+-behaviour(inet_rdma_guard).
+
+-export([start_link/0, watch/2, ticked/0]).
+%% Spawned.
+-export([init/0]).
+-export([handle/2]).
+
+%% Links tick at the same time: the shortest time between two looks at net_ticktime.
+-define(LOOK_MS, 1000).
+
+%% watched: the rows by their processes and ports. tick_time: in seconds; 0: not known yet. looked: when that was asked
+%% for, in milliseconds as of erlang:monotonic_time/1; none: never.
+-record(keeper, {watched = #{} :: #{pid() | port() => inet_rdma_links:key()},
+                 tick_time = 0 :: non_neg_integer(),
+                 looked = none :: integer() | none}).
+
+-spec start_link() -> {ok, pid()} | {error, term()}.
+start_link() -> proc_lib:start_link(?MODULE, init, []).
+
+%% The row with this key ends with this process or port.
+-spec watch(pid() | port(), inet_rdma_links:key()) -> ok.
+watch(Owner, Key) -> cast({watch, Owner, Key}).
+
+%% A link has ticked: net_ticktime may be another one since the last time.
+-spec ticked() -> ok.
+ticked() -> cast(ticked).
+
+%% Does nothing once the distribution has ended.
+cast(Message) ->
+    case whereis(?MODULE) of
+        undefined -> ok;
+        Pid -> Pid ! Message, ok
+    end.
+
+-spec init() -> no_return().
+init() ->
+    true = register(?MODULE, self()),
+    Keeper = lists:foldl(fun({Owner, Key}, Before) -> add(Owner, Key, Before) end, #keeper{}, inet_rdma_links:owners()),
+    ok = proc_lib:init_ack({ok, self()}),
+    inet_rdma_guard:run(?MODULE, Keeper).
+
+-spec handle(term(), #keeper{}) -> {ok, #keeper{}}.
+handle({watch, Owner, Key}, Keeper) ->
+    {ok, add(Owner, Key, Keeper)};
+handle({'DOWN', _Ref, _Type, Owner, _Reason}, #keeper{watched = Watched} = Keeper) when is_map_key(Owner, Watched) ->
+    {Key, Others} = maps:take(Owner, Watched),
+    ok = inet_rdma_links:remove(Key, Owner),
+    {ok, Keeper#keeper{watched = Others}};
+handle(ticked, #keeper{looked = Looked} = Keeper) ->
+    Now = erlang:monotonic_time(millisecond),
+    case is_integer(Looked) andalso Now - Looked < ?LOOK_MS of
+        true -> {ok, Keeper};
+        false -> {ok, look(Keeper#keeper{looked = Now})}
+    end;
+handle(_Message, Keeper) ->
+    {ok, Keeper}.
+
+add(Owner, _Key, #keeper{watched = Watched} = Keeper) when is_map_key(Owner, Watched) ->
+    Keeper;
+add(Owner, Key, #keeper{watched = Watched} = Keeper) ->
+    _ = case is_port(Owner) of
+            true -> monitor(port, Owner);
+            false -> monitor(process, Owner)
+        end,
+    Keeper#keeper{watched = Watched#{Owner => Key}}.
+
+%% Waits for net_kernel, for a while.
+look(#keeper{tick_time = Before} = Keeper) ->
+    case inet_rdma_node_watch:tick_time() of
+        0 ->
+            Keeper;
+        Before ->
+            Keeper;
+        Seconds ->
+            _ = [Guard ! {tick_time, Seconds} || Guard <- inet_rdma_links:guards()],
+            Keeper#keeper{tick_time = Seconds}
+    end.

@@ -1,0 +1,63 @@
+%% What this node offers a peer in the handshake (inet_rdma_offer), and the port that it keeps for an offered session.
+-module(inet_rdma_own_offer).
+
+-export([new/6]).
+
+%% Both sides expect a session once both have offered one, so what it needs is there before. An acceptor holds nothing
+%% for a peer that offers none, and for others no longer than the handshake may take.
+%%
+%% Listens: the address and the TCP port on which this node accepts connections; none: nowhere. Returns the offer, and
+%% the port; none: a session needs none, or is not offered.
+-spec new(initiator | acceptor, inet_rdma_transport:t(), {inet:ip_address(), inet:port_number()} | none,
+          Node :: binary(), inet_rdma_options:config(), Peer :: inet_rdma_offer:offer()) ->
+          {inet_rdma_offer:offer(), port() | none}.
+new(Role, Connection, Listens, Node, #{compress := Compress} = Config, Peer) ->
+    Compresses = offered_compression(Compress, Connection),
+    Place = place(Role, Connection, Compresses, Node, Peer),
+    Settles = inet_rdma_settlement_policy:settles(Node, Config, Place),
+    case Place of
+        {ok, Port} ->
+            Session = #{port => listens_for(Listens, Connection), nonce => inet_rdma_nif:nonce(),
+                        cipher => inet_rdma_nif:cipher(), compresses => Compresses},
+            {inet_rdma_offer:offer(Config, Settles, Session), Port};
+        none ->
+            {inet_rdma_offer:offer(Config, Settles, none), none};
+        {error, Reason} ->
+            {(inet_rdma_offer:offer(Config, Settles, none))#{lacks => Reason}, none}
+    end.
+
+%% none: no session is offered. Inside TLS that is so, too, if TLS has lately not given back the socket of a link to
+%% that node, or without memory to decompress: an offer that says so names no cipher.
+place(Role, Connection, Compresses, Node, Peer) ->
+    IsInClear = inet_rdma_transport:protocol(Connection) =:= tcp,
+    CanLeaveTls = Compresses =/= none andalso inet_rdma_nodeup:can_leave_tls(Node),
+    case inet_rdma_nif:is_loaded() andalso (IsInClear orelse CanLeaveTls) of
+        true when Role =:= initiator; is_map_key(session, Peer), map_get(session, Peer) =/= none ->
+            inet_rdma_session:reserve();
+        true -> {ok, none};
+        false -> none
+    end.
+
+%% Whether this side compresses what it sends. none: neither side does, as there is no memory for what the peer would
+%% compress.
+offered_compression(Compress, Connection) ->
+    case inet_rdma_nif:is_loaded() andalso inet_rdma_nif:can_decompress() of
+        true -> compresses(Compress, Connection);
+        false -> none
+    end.
+
+%% The TCP port at which this node accepts another connection of the peer, which dials the address that it sees. 0: this
+%% node does not listen there, and makes each attempt to resume itself.
+listens_for(none, _Connection) ->
+    0;
+listens_for({Ip, TcpPort}, Connection) ->
+    IsAny = lists:all(fun(Part) -> Part =:= 0 end, tuple_to_list(Ip)),
+    case IsAny orelse inet_rdma_transport:sockname(Connection) of
+        true -> TcpPort;
+        {ok, {Ip, _}} -> TcpPort;
+        _ -> 0
+    end.
+
+%% auto: only between hosts.
+compresses(auto, Connection) -> not inet_rdma_transport:is_local(Connection);
+compresses(Compress, _Connection) -> Compress.

@@ -1,0 +1,82 @@
+%% The data of the guard of a link with a session. A map: a guard lives on while modules with other fields are loaded.
+-module(inet_rdma_session_data).
+
+-export([new/3, upgraded/1, take_timers/2, fabric/1, carried/1, facts/1, ending/1]).
+-export_type([t/0, standing/0]).
+
+%% Of the meaning of the fields of t/0. New fields need no other version.
+-define(VERSION, 1).
+
+%% The options that a guard needs.
+-define(OPTIONS, [survive_ms, dead_after_ms, move, move_back_ms, fallback_retry_ms, rekey_seconds]).
+
+%% standing: as the port's last notice says. queue: the queue pair that carries the link; none: TCP does. why: that, in
+%% words. loss: while there is no TCP connection, or a path is suspected. ending: the
+%% reason for which the port is about to end, as it has said.
+-type t() :: #{version := pos_integer(), session := inet_rdma_session:t(), port := port(), node := binary(),
+               supervisor := pid(), peer := inet_rdma_session_loss:peer(), config := inet_rdma_options:config(),
+               standing := standing(), queue := inet_rdma_queue:t() | none, why := binary(),
+               keys := inet_rdma_session_keys:t(),
+               mover := inet_rdma_session_mover:t(), idle := inet_rdma_session_idle:t(),
+               loss := none | inet_rdma_session_loss:t(), log := inet_rdma_link_log:t(),
+               ending := unknown | peer_closed | inet_rdma_keys:fault() | {not_resumed, binary()}}.
+-type standing() :: {State :: carried | suspected | suspended, Carrier :: tcp | queue_pair | none, HasTcp :: boolean()}.
+
+-spec new(Supervisor :: pid(), inet_rdma_session:t(), inet_rdma_session:link()) -> t().
+new(Supervisor, Session, Link) ->
+    #{node := Node, peer := Peer, config := Config, why := Why} = Link,
+    Facts = #{session => Session, node => Node, supervisor => Supervisor, peer => Peer, why => Why,
+              config => maps:with(?OPTIONS, Config)},
+    maps:merge(defaults(Facts), Facts).
+
+defaults(#{session := Session, node := Node, config := Config}) ->
+    #{version => ?VERSION, port => inet_rdma_session:port(Session), standing => {carried, none, true},
+      queue => none, keys => inet_rdma_session_keys:new(Config),
+      mover => inet_rdma_session_mover:new(Session, Node, Config), idle => inet_rdma_session_idle:new(Session, Config),
+      loss => none, log => inet_rdma_link_log:new(Node), ending => unknown}.
+
+%% The data of a guard that another version of these modules may have started: fields that it lacks, and fields that
+%% its parts lack, get the values of a new link. At each event, as nothing tells a guard that a module is loaded anew.
+-spec upgraded(map()) -> t().
+upgraded(Old) ->
+    New = defaults(Old),
+    Parts = maps:map(fun(Part, Default) -> maps:merge(Default, maps:get(Part, Old, #{})) end,
+                     maps:with([keys, mover, idle, log], New)),
+    Data = #{loss := Loss} = maps:merge(maps:merge(New, Old), Parts),
+    Data#{version := ?VERSION,
+          loss := case Loss of none -> none; _ -> inet_rdma_session_loss:upgraded(Loss) end}.
+
+%% What the guard does with its timeouts now; one that is not named goes on. Before: the data before the event.
+-spec take_timers(Before :: t(), t()) -> {#{atom() => timeout()}, t()}.
+take_timers(Before, #{mover := Mover, keys := Keys, idle := Idle} = Guarded) ->
+    {Settle, NextMover} = inet_rdma_session_mover:take_timer(Mover),
+    {Rekey, NextKeys} = inet_rdma_session_keys:take_timer(Keys),
+    {Look, NextIdle} = inet_rdma_session_idle:take_timer(Idle),
+    {OfLoss, Loss} = loss_timers(Before, Guarded),
+    Set = maps:filter(fun(_Name, Timer) -> Timer =/= keep end, #{settle => Settle, rekey => Rekey, idle => Look}),
+    {maps:merge(Set, OfLoss), Guarded#{mover := NextMover, keys := NextKeys, idle := NextIdle, loss := Loss}}.
+
+loss_timers(#{loss := none}, #{loss := none}) -> {#{}, none};
+loss_timers(_Before, #{loss := none}) -> {#{retry => infinity, bound => infinity}, none};
+loss_timers(_Before, #{loss := Loss}) -> inet_rdma_session_loss:take_timers(Loss).
+
+%% The fabric that carries the link.
+-spec fabric(t()) -> Fabric :: binary().
+fabric(#{queue := none}) -> <<"tcp">>;
+fabric(#{queue := Queue}) -> inet_rdma_queue:fabric(Queue).
+
+%% The fabric that carries the link, and why.
+-spec carried(t()) -> {Fabric :: binary(), Why :: binary()}.
+carried(#{why := Why} = Guarded) -> {fabric(Guarded), Why}.
+
+%% For log lines.
+-spec facts(t()) -> inet_rdma_session_log:link().
+facts(#{node := Node, why := Why} = Guarded) -> {Node, fabric(Guarded), Why}.
+
+%% The reason for which the port has ended, as far as this side knows it.
+-spec ending(t()) -> inet_rdma_link_log:ending().
+ending(#{ending := {not_resumed, Why}}) -> {not_resumed, Why, false};
+ending(#{ending := peer_closed}) -> {closed, <<"the peer closed the link">>, true};
+ending(#{ending := unknown, queue := none}) -> {unknown, <<"its port was closed">>, true};
+ending(#{ending := unknown, queue := Queue}) -> inet_rdma_queue:ended(Queue);
+ending(#{ending := Fault}) -> inet_rdma_link_log:ended_by(Fault).

@@ -1,0 +1,177 @@
+%% What the guards of a link tell each other about their nodes: which VM it is, on which host, and where it listens.
+%%
+%% The message goes in band behind nodeup, and behind each connection that is made anew, to a peer whose offer has the
+%% bit Tells (inet_rdma_offer):
+%%
+%%     <<$t, 1:8, Instance:64, Network:64, Boot:16/binary, Port:16, Bound/binary, Count:8, Addresses/binary>>
+%%
+%% Instance: the number of the VM. Boot and Network: the host's boot, and the network namespace. Two nodes with the same
+%% ones share a kernel's addresses. Port: where the node accepts connections, 0: nowhere. Bound: the address to which
+%% its listener is bound. An address is <<4, Ip:4/binary>> or <<6, Ip:16/binary>>; the first of Addresses is that of the
+%% connection which carries the link. Loopback and link-local addresses are left out there: on another host they lead
+%% elsewhere.
+-module(inet_rdma_told).
+
+-export([tell/1, hear/2, own/2, message/1, parse/1, addresses/1, port/1, instance/1]).
+-export([of_host/0, is_loopback/1, is_same_host/1, accepts_here/2]).
+-export_type([t/0, state/0, address/0]).
+
+-record(told, {
+    instance :: non_neg_integer(),
+    network :: non_neg_integer(),
+    boot :: <<_:128>>,
+    port :: inet:port_number(),
+    bound :: inet:ip_address(),
+    ips :: [inet:ip_address()]
+}).
+
+-opaque t() :: #told{}.
+%% none: the peer tells nothing. awaited: its message has not come.
+-type state() :: none | awaited | t().
+-type address() :: {inet:ip_address(), inet:port_number()}.
+
+%% First byte of the message. Messages about keys begin with $k, those of a settlement with 131.
+-define(TOLD, $t).
+-define(VERSION, 1).
+-define(ADDRESSES_MAX, 8).
+
+%% The session has a TCP connection: tells the peer where this node listens, and of a detour. The message may be lost
+%% with the connection: the next one brings another.
+-spec tell(inet_rdma_session:t()) -> ok.
+tell(Session) ->
+    Via = inet_rdma_detour:handle_restored(Session),
+    case inet_rdma_links:peer(inet_rdma_session:name(Session)) of
+        #{told := none} ->
+            ok;
+        #{listens := Listens} ->
+            ok = tell(Session, Listens),
+            Port = inet_rdma_session:port(Session),
+            _ = [inet_rdma_port:command(Port, control, inet_rdma_detour:told(Via)) || Via =/= none],
+            ok
+    end.
+
+tell(Session, Listens) ->
+    Port = inet_rdma_session:port(Session),
+    Own = case inet_rdma_port:with_socket(Port, inet_rdma_session:driver(Session), fun inet:sockname/1) of
+              {ok, {Ip, _}} -> Ip;
+              {error, _} -> none
+          end,
+    _ = inet_rdma_port:command(Port, control, message(own(Listens, Own))),
+    ok.
+
+%% Keeps what the peer tells. False: the in-band message is another one. One that is not well formed is passed over.
+-spec hear(inet_rdma_session:t(), binary()) -> boolean().
+hear(Session, <<?TOLD, _/binary>> = Message) ->
+    _ = [ok = inet_rdma_links:set_told(inet_rdma_session:name(Session), Told) || {ok, Told} <- [parse(Message)]],
+    true;
+hear(Session, Message) ->
+    inet_rdma_detour:handle_told(Session, Message).
+
+%% What this node tells. Listens: the address and the port at which it accepts connections; none: nowhere. Own: its
+%% address on the connection that carries the link; none: not known.
+-spec own(Listens :: address() | none, Own :: inet:ip_address() | none) -> t().
+own(Listens, Own) ->
+    #{instance := Instance, netns := Network, boot := Boot} = inet_rdma_nif:identity(),
+    {Ips, {Bound, Port}} = case Listens of
+                               none -> {[], {{0, 0, 0, 0}, 0}};
+                               {Ip, _} -> {[Each || Each <- listens_at(Ip, Own), is_for_others(Each)], Listens}
+                           end,
+    #told{instance = Instance, network = Network, boot = erlang:md5(Boot), port = Port, bound = Bound,
+          ips = lists:sublist(Ips, ?ADDRESSES_MAX)}.
+
+%% The addresses at which a listener that is bound to this one accepts connections.
+listens_at(Bound, Own) ->
+    case is_any(Bound) of
+        false -> [Bound];
+        true -> first(Own, [Ip || Ip <- of_host(), tuple_size(Ip) =:= tuple_size(Bound)])
+    end.
+
+is_any(Ip) -> lists:all(fun(Part) -> Part =:= 0 end, tuple_to_list(Ip)).
+
+first(none, Ips) -> Ips;
+first(Own, Ips) -> [Own | lists:delete(Own, Ips)].
+
+%% The addresses of this host, as far as the system says.
+-spec of_host() -> [inet:ip_address()].
+of_host() ->
+    case inet:getifaddrs() of
+        {ok, Interfaces} -> [Ip || {_Name, Options} <- Interfaces, {addr, Ip} <- Options];
+        {error, _} -> []
+    end.
+
+is_for_others({127, _, _, _}) -> false;
+is_for_others({169, 254, _, _}) -> false;
+is_for_others({0, 0, 0, 0, 0, 0, 0, 1}) -> false;
+is_for_others({0, 0, 0, 0, 0, 16#ffff, High, _}) -> High bsr 8 =/= 127;
+is_for_others({First, _, _, _, _, _, _, _}) -> First band 16#ffc0 =/= 16#fe80;
+is_for_others(_) -> true.
+
+-spec message(t()) -> binary().
+message(#told{instance = Instance, network = Network, boot = Boot, port = Port, bound = Bound, ips = Ips}) ->
+    Addresses = << <<(address(Ip))/binary>> || Ip <- Ips >>,
+    <<?TOLD, ?VERSION, Instance:64, Network:64, Boot:16/binary, Port:16, (address(Bound))/binary, (length(Ips)):8,
+      Addresses/binary>>.
+
+address({A, B, C, D}) -> <<4, A, B, C, D>>;
+address(Ip) -> <<6, << <<Part:16>> || Part <- tuple_to_list(Ip) >>/binary>>.
+
+%% The peer's message. Its addresses are checked as its own were chosen.
+-spec parse(binary()) -> {ok, t()} | error.
+parse(<<?TOLD, ?VERSION, Instance:64, Network:64, Boot:16/binary, Port:16, Rest/binary>>) ->
+    {Bound, Ips} = bound(Rest),
+    case is_list(Ips) andalso (Port > 0 orelse Ips =:= []) andalso lists:all(fun is_dialable/1, Ips) of
+        true -> {ok, #told{instance = Instance, network = Network, boot = binary:copy(Boot), port = Port,
+                           bound = Bound, ips = Ips}};
+        false -> error
+    end;
+parse(_) ->
+    error.
+
+bound(<<4, A, B, C, D, Rest/binary>>) -> {{A, B, C, D}, counted(Rest)};
+bound(<<6, Ip:16/binary, Rest/binary>>) -> {list_to_tuple([Part || <<Part:16>> <= Ip]), counted(Rest)};
+bound(_) -> {none, error}.
+
+counted(<<Count:8, Bytes/binary>>) when Count =< ?ADDRESSES_MAX ->
+    case ips(Bytes) of
+        Ips when length(Ips) =:= Count -> Ips;
+        _ -> error
+    end;
+counted(_) ->
+    error.
+
+ips(<<4, A, B, C, D, Rest/binary>>) -> before({A, B, C, D}, ips(Rest));
+ips(<<6, Ip:16/binary, Rest/binary>>) -> before(list_to_tuple([Part || <<Part:16>> <= Ip]), ips(Rest));
+ips(<<>>) -> [];
+ips(_) -> error.
+
+before(_Ip, error) -> error;
+before(Ip, Ips) -> [Ip | Ips].
+
+%% Neither any address, nor one of many receivers.
+is_dialable({First, _, _, _} = Ip) -> is_for_others(Ip) andalso First > 0 andalso First < 224;
+is_dialable({First, _, _, _, _, _, _, Last} = Ip) ->
+    is_for_others(Ip) andalso First < 16#ff00 andalso (First > 0 orelse Last > 1).
+
+-spec addresses(t()) -> [address()].
+addresses(#told{ips = Ips, port = Port}) -> [{Ip, Port} || Ip <- Ips].
+
+-spec port(t()) -> inet:port_number().
+port(#told{port = Port}) -> Port.
+
+-spec instance(t()) -> non_neg_integer().
+instance(#told{instance = Instance}) -> Instance.
+
+%% Whether the peer's addresses are those of this node, loopback above all: one kernel, one network namespace.
+-spec is_same_host(t()) -> boolean().
+is_same_host(#told{network = Network, boot = Boot}) ->
+    #{netns := OwnNetwork, boot := OwnBoot} = inet_rdma_nif:identity(),
+    Network =:= OwnNetwork andalso Boot =:= erlang:md5(OwnBoot).
+
+%% Whether no other host answers at an address.
+-spec is_loopback(inet:ip_address()) -> boolean().
+is_loopback({127, _, _, _}) -> true;
+is_loopback(Ip) -> Ip =:= {0, 0, 0, 0, 0, 0, 0, 1}.
+
+%% Whether the peer accepts connections at this address of this host, which is the peer's, too.
+-spec accepts_here(inet:ip_address(), t()) -> boolean().
+accepts_here(Ip, #told{bound = Bound} = Told) -> is_same_host(Told) andalso (is_any(Bound) orelse Bound =:= Ip).
