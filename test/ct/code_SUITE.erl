@@ -6,7 +6,10 @@
 -import(inet_rdma_test_node, [call/4, name/1]).
 
 -export([all/0, suite/0, init_per_testcase/2, end_per_testcase/2]).
+-export([start_loads_all_modules/1, start_with_half_a_package_fails/1]).
 -export([purge_of_the_modules_is_harmless/1, reload_of_the_modules_is_harmless/1]).
+-export([guards_of_another_version_resume_a_link/1, watches_live_through_a_reload/1,
+         crash_of_a_guard_shows_no_key/1]).
 -export([reloaded_modules_resume_a_link/1, calls_while_the_module_is_loaded_anew/1]).
 -export([delete_of_the_native_module_costs_links_only/1]).
 -export([refused_driver_is_no_library/1, library_of_another_path_leaves_links_on_tcp/1]).
@@ -19,7 +22,10 @@ suite() ->
 
 all() ->
     [
-        purge_of_the_modules_is_harmless, reload_of_the_modules_is_harmless, reloaded_modules_resume_a_link,
+        start_loads_all_modules, start_with_half_a_package_fails, purge_of_the_modules_is_harmless,
+        reload_of_the_modules_is_harmless, reloaded_modules_resume_a_link,
+        guards_of_another_version_resume_a_link, watches_live_through_a_reload,
+        crash_of_a_guard_shows_no_key,
         calls_while_the_module_is_loaded_anew, delete_of_the_native_module_costs_links_only,
         refused_driver_is_no_library, library_of_another_path_leaves_links_on_tcp, library_stays_in_memory
     ].
@@ -29,6 +35,25 @@ init_per_testcase(_Case, Config) ->
 
 end_per_testcase(_Case, _Config) ->
     inet_rdma_test_node:stop_all().
+
+%% So a link, its loss and its recovery load none, whose file may be gone by then or of another version. The tools that
+%% are no part of links are loaded when they are called.
+start_loads_all_modules(_Config) ->
+    A = inet_rdma_test_node:start("a"),
+    Loaded = [Module || Module <- modules(), call(A, erlang, module_loaded, [Module])],
+    ?assertEqual([Module || Module <- modules(), not is_tool(Module)], Loaded).
+
+is_tool(Module) ->
+    Name = atom_to_list(Module),
+    lists:prefix("inet_rdma_doctor", Name) orelse not lists:prefix("inet", Name).
+
+%% A file that is about to be written, for example.
+start_with_half_a_package_fails(Config) ->
+    [Ebin, _] = Code = copy_of_the_code(Config, "part"),
+    ok = file:write_file(filename:join(Ebin, "inet_rdma_resume.beam"), <<>>),
+    {Status, Output} = inet_rdma_test_node:run("a", #{code => Code}, "true"),
+    ?assertNotEqual(0, Status),
+    ?assertMatch({match, _}, re:run(Output, "module inet_rdma_resume: badfile")).
 
 purge_of_the_modules_is_harmless(_Config) ->
     survives(fun(A) ->
@@ -85,6 +110,37 @@ reloaded_modules_resume_a_link(_Config) ->
         end
      || Fabric <- [shm, tcp]
     ].
+
+%% An upgrade brings modules whose data has other fields to guards that live.
+guards_of_another_version_resume_a_link(_Config) ->
+    [A, B] = inet_rdma_test_node:connected_pair(#{}),
+    Watchers = [{A, inet_rdma_test_node:watch(A, B)}, {B, inet_rdma_test_node:watch(B, A)}],
+    Traffic = inet_rdma_test_traffic:start_small(A, B),
+    [ok = call(Node, inet_rdma_test_remote, reload_otherwise, [modules()]) || Node <- [A, B]],
+    Before = [resumes(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
+    ok = call(A, inet_rdma_test_remote, end_part, [socket]),
+    inet_rdma_test_wait:until(resumed, 20000, fun() ->
+        Now = [resumes(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
+        lists:all(fun({Old, New}) -> New > Old end, lists:zip(Before, Now))
+    end),
+    ?assertEqual(#{}, inet_rdma_test_traffic:disturbances(inet_rdma_test_traffic:stop(Traffic))),
+    [?assertEqual([], call(Node, inet_rdma_test_watch, seen, [Watcher])) || {Node, Watcher} <- Watchers].
+
+%% A release handler purges softly, and gives the upgrade up if a process runs a module before.
+watches_live_through_a_reload(_Config) ->
+    A = inet_rdma_test_node:start("a"),
+    [?assertEqual({Module, {true, true}},
+                  {Module, call(A, inet_rdma_test_remote, reload_and_purge_softly, [Module])})
+     || Module <- [inet_rdma_node_watch, inet_rdma_keeper]].
+
+%% The reports of the crash have neither the guard's data nor what it was told.
+crash_of_a_guard_shows_no_key(_Config) ->
+    [A, _B] = inet_rdma_test_node:connected_pair(#{}),
+    ok = call(A, inet_rdma_test_log, install, []),
+    ok = call(A, inet_rdma_test_remote, crash_guard, [<<"bytes of a key">>]),
+    ok = inet_rdma_test_log:await(A, ["inet_rdma_session_guard", "crash"]),
+    ?assertNot(call(A, inet_rdma_test_log, contains, ["bytes of a key"])),
+    ct:pal("~ts", [lists:join("\n", call(A, inet_rdma_test_log, lines, []))]).
 
 resumes(Node, Peer) ->
     #{resumes := Resumes} = call(Node, inet_rdma, info, [name(Peer)]),

@@ -4,11 +4,11 @@
 -include_lib("eunit/include/eunit.hrl").
 
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([each_side_decides/1, within_one_host/1, inside_tls/1, over_new_connections/1]).
+-export([each_side_decides/1, within_one_host/1, inside_tls/1, over_new_connections/1, without_memory/1]).
 
 suite() -> [{timetrap, {minutes, 5}}].
 
-all() -> [each_side_decides, within_one_host, inside_tls, over_new_connections].
+all() -> [each_side_decides, within_one_host, inside_tls, over_new_connections, without_memory].
 
 init_per_suite(Config) ->
     case inet_rdma_test_node:carrier() of
@@ -72,6 +72,17 @@ over_new_connections(Config) ->
     ?assert(Cuts > 0),
     ?assertEqual(#{}, inet_rdma_test_traffic:disturbances(Figures)),
     ?assertEqual({true, true}, {compresses(A, B), compresses(B, A)}).
+
+%% A node that cannot decompress says so as one that does not know of compression, which older nodes understand, too.
+%% native/path_tcp/tests/no_memory.rs takes the memory away.
+without_memory(_Config) ->
+    ?assert(inet_rdma_nif:can_decompress()),
+    Message = <<$N, 0:64, 0:32, 4:16, "a@vm">>,
+    Session = #{port => 1, nonce => <<7:128>>, cipher => aes_256_gcm, compresses => none},
+    Offer = inet_rdma_offer:offer(#{required => false, move => earned}, true, Session),
+    Offered = iolist_to_binary(inet_rdma_offer:append(initiator, Message, Offer)),
+    {<<"a@vm">>, #{session := Parsed}} = inet_rdma_offer:parse(acceptor, Offered),
+    ?assertEqual(Session#{cipher := none}, Parsed).
 
 %% Two nodes whose links stay on TCP, with these values of the option.
 start(Config, Values) ->

@@ -5,7 +5,7 @@
 
 -import(inet_rdma_test_node, [call/4, name/1, start_all/1, unique/1]).
 
--export([all/0, suite/0, end_per_testcase/2]).
+-export([all/0, suite/0, init_per_testcase/2, end_per_testcase/2]).
 -export([hidden_node/1, node_that_does_not_listen/1, dynamic_name/1, long_names/1, short_name_with_host/1]).
 -export([long_and_short_names_do_not_mix/1, wrong_cookie/1, cookie_per_node/1, node_that_is_not_there/1]).
 -export([listens_in_the_given_range/1, full_range_is_an_error/1, listens_on_the_given_interface/1]).
@@ -14,7 +14,8 @@
 -export([distribution_started_by_hand/1, distribution_stopped_and_started/1]).
 -export([reversed_range_is_an_error/1, listens_on_the_given_interface_in_any_form/1, check_ip_refuses_strangers/1]).
 -export([peers_that_reset/1, address_of_a_peer_that_is_gone/1, name_given_to_a_peer_is_latin1/1]).
--export([own_epmd_module/1, application_that_connects_when_it_stops/1, ipv6/1]).
+-export([own_epmd_module/1, application_that_connects_when_it_stops/1, ipv6/1, acceptor_answers_when_its_link_is_up/1]).
+-export([accepting_side_sends_all_the_time/1]).
 
 suite() ->
     [{timetrap, {minutes, 3}}].
@@ -28,8 +29,13 @@ all() ->
         message_from_the_accepting_side, many_callers_one_connection, distribution_started_by_hand,
         distribution_stopped_and_started, reversed_range_is_an_error, listens_on_the_given_interface_in_any_form,
         check_ip_refuses_strangers, peers_that_reset, address_of_a_peer_that_is_gone, name_given_to_a_peer_is_latin1,
-        own_epmd_module, application_that_connects_when_it_stops, ipv6
+        own_epmd_module, application_that_connects_when_it_stops, ipv6, acceptor_answers_when_its_link_is_up,
+        accepting_side_sends_all_the_time
     ].
+
+%% With inet_tcp the acceptor answers first.
+init_per_testcase(acceptor_answers_when_its_link_is_up, Config) -> inet_rdma_test_node:only_rdma(Config);
+init_per_testcase(_Case, Config) -> Config.
 
 end_per_testcase(_Case, _Config) ->
     inet_rdma_test_node:stop_all().
@@ -210,6 +216,33 @@ message_from_the_accepting_side(_Config) ->
         lists:seq(1, 100)
     ).
 
+%% The acceptor sends its last message of the handshake, or of the settlement before the link is up, when its VM knows
+%% the link: the initiator's node may ask for the link at the acceptor's node at once. The first link of a node, and the
+%% next one.
+acceptor_answers_when_its_link_is_up(_Config) ->
+    [
+        begin
+            [A, B] = inet_rdma_test_node:start_all(2, inet_rdma_test_node:alone(#{rdma => [Option], args => []})),
+            ok = inet_rdma_test_link:acceptor_answers_when_up(A, B),
+            [ok = inet_rdma_test_node:stop(Node) || Node <- [A, B]]
+        end
+     || Option <- [{move, busy}, {move, eager}, {required, true}]
+    ].
+
+%% The acceptor's VM has packets for the peer before the last message of the handshake is on its way.
+accepting_side_sends_all_the_time(_Config) ->
+    Options = #{rdma => [{move, busy}], args => ["-kernel", "dist_auto_connect", "never"]},
+    [A, B] = inet_rdma_test_node:start_all(2, inet_rdma_test_node:alone(Options)),
+    [call(B, erlang, spawn, [inet_rdma_test_remote, flood, [{nobody, name(A)}]]) || _ <- lists:seq(1, 4)],
+    [
+        begin
+            ?assertEqual(true, call(A, net_kernel, connect_node, [name(B)])),
+            ?assertEqual(name(B), call(A, rpc, call, [name(B), erlang, node, []])),
+            [ok, ok] = inet_rdma_test_link:both(A, B, disconnect_and_wait, [])
+        end
+     || _ <- lists:seq(1, 50)
+    ].
+
 %% Many processes of both nodes want the connection at once; there is one, and all get their answer.
 many_callers_one_connection(_Config) ->
     [A, B] = start_all([{"a", #{}}, {"b", #{}}]),
@@ -350,7 +383,8 @@ name_given_to_a_peer_is_latin1(_Config) ->
 %% How a supervisor of an accepted connection ends that does this. Its state is that of inet_rdma_dist.
 supervised(Connection, Do) ->
     {Pid, Monitor} = spawn_monitor(fun() ->
-        put(inet_rdma_dist, {supervised, inet_tcp, Connection, acceptor, <<>>, undefined, #{}, none, none, none, <<>>}),
+        put(inet_rdma_dist,
+            {supervised, inet_tcp, Connection, acceptor, <<>>, undefined, #{}, none, none, none, none, <<>>}),
         Do()
     end),
     receive {'DOWN', Monitor, process, Pid, Reason} -> Reason end.

@@ -8,8 +8,9 @@
 
 -export([all/0, suite/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
 -export([init_per_testcase/2, end_per_testcase/2]).
--export([kill/1, orderly_ends/1, disconnect/1, exit_of_the_supervisor/1, stopped_peer/1]).
--export([kill_while_suspended/1, restarted_peer/1, refused_redial/1, survives_nothing/1, survives_not_for_long/1]).
+-export([kill/1, orderly_ends/1, restart/1, killed_by_heart/1, disconnect/1, exit_of_the_supervisor/1, stopped_peer/1]).
+-export([kill_while_suspended/1, restarted_peer/1, survives_nothing/1, survives_not_for_long/1]).
+-export([kill_behind_a_firewall/1, reset_behind_a_firewall/1]).
 
 %% Longer than any wait of the cases: no end may come from there.
 -define(SURVIVE_MS, 600000).
@@ -27,8 +28,9 @@ all() ->
 
 groups() ->
     inet_rdma_test_ways:groups([
-        kill, orderly_ends, disconnect, exit_of_the_supervisor, stopped_peer, kill_while_suspended, restarted_peer,
-        refused_redial, survives_nothing, survives_not_for_long
+        kill, orderly_ends, restart, killed_by_heart, disconnect, exit_of_the_supervisor, stopped_peer,
+        kill_while_suspended, restarted_peer, survives_nothing, survives_not_for_long,
+        kill_behind_a_firewall, reset_behind_a_firewall
     ]).
 
 init_per_suite(Config) ->
@@ -50,7 +52,7 @@ init_per_testcase(kill_while_suspended, Config) ->
     end;
 init_per_testcase(survives_nothing, Config) ->
     inet_rdma_test_cutter:needed(Config);
-init_per_testcase(Case, Config) when Case =:= refused_redial; Case =:= survives_not_for_long ->
+init_per_testcase(survives_not_for_long, Config) ->
     case {proplists:get_value(way, Config), inet_rdma_test_node:only_rdma(Config)} of
         {_, {skip, _} = Skip} -> Skip;
         {tcp, _} -> Config;
@@ -58,6 +60,12 @@ init_per_testcase(Case, Config) when Case =:= refused_redial; Case =:= survives_
     end;
 init_per_testcase(restarted_peer, Config) ->
     sessions(Config);
+init_per_testcase(Case, Config) when Case =:= kill_behind_a_firewall; Case =:= reset_behind_a_firewall ->
+    case {proplists:get_value(way, Config), sessions(Config)} of
+        {_, {skip, _} = Skip} -> Skip;
+        {shm, _} -> {skip, "shared memory does not lead to another host"};
+        _ -> inet_rdma_test_network:needed_in_names(Config)
+    end;
 init_per_testcase(_Case, Config) ->
     Config.
 
@@ -67,8 +75,10 @@ sessions(Config) ->
         _ -> Config
     end.
 
-end_per_testcase(_Case, _Config) ->
-    inet_rdma_test_node:stop_all().
+end_per_testcase(_Case, Config) ->
+    inet_rdma_test_node:stop_all(),
+    _ = [inet_rdma_test_network:stop(Network) || {network, Network} <- Config],
+    ok.
 
 %% The kernel of a killed node ends its connections and refuses the next one.
 kill(Config) ->
@@ -99,21 +109,50 @@ down_us(Node, Watcher, Peer) ->
         end
     end).
 
-%% halt and init:stop of a node, whichever of the two has made the connection.
+%% Whichever of the two nodes has made the connection. A reboot without heart is a stop.
 orderly_ends(Config) ->
     [
         begin
             [A, B] = inet_rdma_test_node:start_all(2, options(Config)),
             {First, Second} = order(Which, A, B),
             ok = inet_rdma_test_node:connect(First, Second),
-            told(A, B, How, fun() -> peer:cast(maps:get(peer, B), Module, Function, Args) end),
+            told(A, B, How, fun() -> End(B) end),
             inet_rdma_test_node:await_exit(B, 20000),
             ?assertEqual([], call(A, erlang, nodes, [connected])),
             inet_rdma_test_node:stop(A)
         end
-     || {How, {Module, Function, Args}} <- [{halt, {erlang, halt, []}}, {stop, {init, stop, []}}],
+     || {How, End} <- [{halt, at(erlang, halt)}, {stop, at(init, stop)}, {reboot, at(init, reboot)},
+                       {sigterm, fun(#{os_pid := OsPid}) -> os:cmd("kill -TERM " ++ integer_to_list(OsPid)) end}],
         Which <- [a_connects, b_connects]
     ].
+
+at(Module, Function) -> fun(#{peer := Peer}) -> peer:cast(Peer, Module, Function, []) end.
+
+%% The runtime system starts anew in the same process: the listener and the native library of before are there, the
+%% sessions are not.
+restart(Config) ->
+    [
+        begin
+            [A, B] = inet_rdma_test_node:start_all(2, options(Config)),
+            {First, Second} = order(Which, A, B),
+            ok = inet_rdma_test_node:connect(First, Second),
+            told(A, B, restart, fun() -> (at(init, restart))(B) end),
+            inet_rdma_test_wait:until(connected_again, 20000, fun() -> call(A, net_adm, ping, [name(B)]) =:= pong end),
+            inet_rdma_test_node:kill(B),
+            inet_rdma_test_node:stop(A)
+        end
+     || Which <- [a_connects, b_connects]
+    ].
+
+%% heart kills a VM that does not answer it.
+killed_by_heart(Config) ->
+    #{args := Args} = Options = options(Config),
+    [A, B] = inet_rdma_test_node:start_all([
+        {"a", Options},
+        {"b", Options#{args => ["-heart", "-env", "HEART_BEAT_TIMEOUT", "11", "-env", "HEART_COMMAND", "true" | Args]}}
+    ]),
+    ok = inet_rdma_test_node:connect(A, B),
+    told(A, B, killed_by_heart, fun() -> inet_rdma_test_node:suspend(B) end, 60000).
 
 order(a_connects, A, B) -> {A, B};
 order(b_connects, A, B) -> {B, A}.
@@ -197,14 +236,6 @@ restarted_peer(Config) ->
     Greetings = receive {greeted, Pid} -> Pid end,
     ?assertEqual([], call(Back, inet_rdma_test_watch, seen, [Greetings])).
 
-%% The port of the peer refuses connections: the link ends.
-refused_redial(Config) ->
-    Options = options(Config),
-    #{a := A, b := B, relay := Relay} =
-        inet_rdma_test_detour:start(proplists:get_value(priv_dir, Config), Options, Options),
-    ok = inet_rdma_test_node:connect(A, B),
-    told(A, B, refused_redial, fun() -> inet_rdma_test_relay:refuse(Relay) end).
-
 %% With survive_ms 0 a link ends with its connection, as one of inet_tcp.
 survives_nothing(Config) ->
     Options = inet_rdma_test_node:alone(options(Config, 0)),
@@ -240,6 +271,51 @@ survives_not_for_long(Config) ->
         end)
      || Node <- [A, B]
     ].
+
+%% The peer's kernel ends the connection in order, and nothing answers at the peer's address: survive_ms is not waited
+%% for.
+kill_behind_a_firewall(Config) ->
+    [A, B] = behind_a_firewall(Config),
+    ok = call(A, inet_rdma_test_log, install, []),
+    told(A, B, kill_behind_a_firewall, fun() -> inet_rdma_test_node:kill(B) end, 30000),
+    inet_rdma_test_wait:until(why_in_the_log, 10000, fun() ->
+        call(A, inet_rdma_test_log, contains, ["nothing answers at its address"])
+    end).
+
+%% After a reset the peer may live. It is stopped, so that it cannot make the next connection itself.
+reset_behind_a_firewall(Config) ->
+    Network = proplists:get_value(network, Config),
+    [A, B] = behind_a_firewall(Config),
+    Watcher = inet_rdma_test_node:watch(A, B),
+    inet_rdma_test_node:suspend(B),
+    ok = inet_rdma_test_network:cut(Network),
+    %% More than the two attempts that nothing answers.
+    ok = inet_rdma_test_wait:holds(suspended, 8000, fun() ->
+        call(A, inet_rdma_test_watch, seen, [Watcher]) =:= []
+    end),
+    inet_rdma_test_node:resume(B),
+    inet_rdma_test_wait:until(resumed, 20000, fun() ->
+        #{resumes := Resumes} = call(A, inet_rdma, info, [name(B)]),
+        Resumes > 0
+    end),
+    ok = inet_rdma_test_link:exercise(A, B).
+
+%% Node B has connected to node A, on another host, and a firewall drops what connects to B.
+behind_a_firewall(Config) ->
+    Network = proplists:get_value(network, Config),
+    [A, B] = Pair = inet_rdma_test_node:start_all([
+        {atom_to_list(Host), (options(Config))#{
+            long => true, under => inet_rdma_test_network:under(Host, Network),
+            name => lists:append([inet_rdma_test_node:unique(atom_to_list(Host)), "@",
+                                  inet_rdma_test_network:address(Host, Network)])
+        }}
+     || Host <- [a, b]
+    ]),
+    ok = inet_rdma_test_node:connect(B, A),
+    [Name, _Host] = string:lexemes(atom_to_list(name(B)), "@"),
+    {port, Port, _Version} = call(B, erl_epmd, port_please, [Name, {127, 0, 0, 1}]),
+    ok = inet_rdma_test_network:bar(Port, Network),
+    Pair.
 
 %% Node A hears of the end of its link to B, by monitor_node and by monitor_nodes, at once.
 told(A, B, How, End) -> told(A, B, How, End, ?AT_ONCE_MS).

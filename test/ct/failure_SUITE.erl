@@ -11,7 +11,7 @@
 -export([halted_and_stopped_peers_leave_nothing_behind/1, stopped_for_less_than_the_tick_time/1]).
 -export([stopped_for_longer_than_the_tick_time/1, connect_to_a_stopped_node/1, killed_while_others_connect/1]).
 -export([death_of_the_controller/1, death_of_the_guard/1, death_of_the_supervisor/1, end_of_the_socket/1]).
--export([sent_before_the_end_arrives/1, taken_before_the_end_arrives/1]).
+-export([sent_before_the_end_arrives/1, taken_before_the_end_arrives/1, longer_tick_time_of_the_peer/1]).
 
 %% The bound for "at once"; the case prints what it measured.
 -define(AT_ONCE_MS, 5000).
@@ -26,7 +26,7 @@ all() ->
         halted_and_stopped_peers_leave_nothing_behind, stopped_for_less_than_the_tick_time,
         stopped_for_longer_than_the_tick_time, connect_to_a_stopped_node, killed_while_others_connect,
         death_of_the_controller, death_of_the_guard, death_of_the_supervisor, end_of_the_socket,
-        sent_before_the_end_arrives, taken_before_the_end_arrives
+        sent_before_the_end_arrives, taken_before_the_end_arrives, longer_tick_time_of_the_peer
     ].
 
 init_per_testcase(Case, Config) when
@@ -340,3 +340,26 @@ await_footprint(#{os_pid := OsPid}, Before) ->
     inet_rdma_test_os:await_footprint(OsPid, Before).
 
 cast(#{peer := Peer}, Module, Function, Args) -> peer:cast(Peer, Module, Function, Args).
+
+%% The peer ticks more seldom than this node expects. What its port answers by itself is no sign of life:
+%% acknowledgements, echoes, answers of dead_after_ms. Its answers to log lines that go over the link are, so the
+%% carrier logs too little to keep the link.
+longer_tick_time_of_the_peer(_Config) ->
+    [
+        begin
+            Options = fun(Seconds) ->
+                Args = ["-kernel", "net_ticktime", integer_to_list(Seconds)],
+                inet_rdma_test_node:alone(#{rdma => Rdma, args => Args})
+            end,
+            [A, B] = inet_rdma_test_node:start_all([{"a", Options(1)}, {"b", Options(60)}]),
+            ok = call(A, inet_rdma_test_log, install, []),
+            ok = call(A, inet_rdma_test_log, forward, [name(B)]),
+            {Watcher, ok} = call(A, inet_rdma_test_watch, nodes_of, [name(B)]),
+            ?assertEqual(true, call(A, net_kernel, connect_node, [name(B)])),
+            inet_rdma_test_wait:until({nodedown, Rdma}, 30000, fun() ->
+                lists:member(monitor_nodes, call(A, inet_rdma_test_watch, seen, [Watcher]))
+            end),
+            ?assertNot(call(A, inet_rdma_test_log, contains, ["for 0 s"]))
+        end
+     || Rdma <- [[{fabric, shm}], [{fabric, tcp}], [{fabric, tcp}, {compress, true}, {dead_after_ms, 500}]]
+    ].

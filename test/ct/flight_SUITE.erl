@@ -6,9 +6,10 @@
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([kill_of_the_peer/1, kill_of_the_own_node/1, silent_peer/1, cut_that_lasts/1, thousand_losses/1]).
 -export([orderly_ends/1, links_of_other_carriers/1, two_files_on_one_time_line/1, run_before_is_kept/1]).
--export([full_disk/1, file_limit/1, places_that_do_not_fit/1, recorder_that_is_off/1, node_that_does_not_listen/1]).
+-export([node_without_links/1, file_limit/1, places_that_do_not_fit/1, recorder_that_is_off/1]).
+-export([node_that_does_not_listen/1]).
 -export([host_of_the_name/1, hostile_files/1, selections/1, history_is_bounded/1, round_trips_are_measured/1]).
--export([suspension_is_counted/1]).
+-export([suspension_is_counted/1, queries_are_no_ticks/1, silences_are_told_once_a_minute/1]).
 
 -define(LOSSES, 1000).
 
@@ -17,9 +18,10 @@ suite() ->
 
 all() ->
     [kill_of_the_peer, kill_of_the_own_node, silent_peer, cut_that_lasts, thousand_losses, orderly_ends,
-     links_of_other_carriers, two_files_on_one_time_line, run_before_is_kept, full_disk, file_limit,
+     links_of_other_carriers, two_files_on_one_time_line, run_before_is_kept, node_without_links, file_limit,
      places_that_do_not_fit, recorder_that_is_off, node_that_does_not_listen, host_of_the_name,
-     hostile_files, selections, history_is_bounded, round_trips_are_measured, suspension_is_counted].
+     hostile_files, selections, history_is_bounded, round_trips_are_measured, suspension_is_counted,
+     queries_are_no_ticks, silences_are_told_once_a_minute].
 
 init_per_suite(Config) ->
     inet_rdma_test_node:only_rdma(Config).
@@ -42,10 +44,8 @@ with_directory(Case, Config) ->
     ok = filelib:ensure_dir(filename:join(Directory, "file")),
     [{directory, Directory} | Config].
 
-end_per_testcase(Case, Config) ->
-    inet_rdma_test_node:stop_all(),
-    _ = [os:cmd("umount " ++ proplists:get_value(directory, Config)) || Case =:= full_disk],
-    ok.
+end_per_testcase(_Case, _Config) ->
+    inet_rdma_test_node:stop_all().
 
 %% The peer's VM ends without a word.
 kill_of_the_peer(Config) ->
@@ -60,14 +60,18 @@ kill_of_the_peer(Config) ->
 
 %% The host of a node's name need not be that of the system.
 host_of_the_name(Config) ->
-    Name = inet_rdma_test_node:unique("a") ++ "@127.0.0.2",
-    Node = inet_rdma_test_node:start("a", (options(Config, [], []))#{name => Name, long => true}),
-    #{node := Recorded} = recording(Node),
-    ?assertEqual(list_to_binary(Name), Recorded).
+    Names = [inet_rdma_test_node:unique(Name) ++ "@127.0.0.2" || Name <- ["a", "b"]],
+    Options = inet_rdma_test_node:alone(options(Config, [], [])),
+    [A, B] = inet_rdma_test_node:start_all([{Name, Options#{name => Name, long => true}} || Name <- Names]),
+    ok = inet_rdma_test_node:connect(A, B),
+    _ = await_event(A, B, <<"nodeup">>),
+    #{node := Recorded} = recording(A),
+    ?assertEqual(hd(Names), binary_to_list(Recorded)).
 
-%% The file of a killed node has its events up to the kill, and no event of a stop.
+%% The file of a killed node has its events up to some milliseconds before the kill, and no event of a stop.
 kill_of_the_own_node(Config) ->
     {A, B} = pair(Config, []),
+    _ = await_event(A, B, <<"up">>),
     ok = inet_rdma_test_node:kill(A),
     #{events := Events, torn := 0} = recording(A),
     ?assertMatch([#{event := <<"start">>} | _], Events),
@@ -79,6 +83,8 @@ silent_peer(Config) ->
     {A, B} = pair(Config, ["-kernel", "net_ticktime", "8"]),
     ok = call(A, inet_rdma_test_log, install, []),
     ok = inet_rdma_test_node:suspend(B),
+    %% Two processes write these events.
+    _ = await_event(A, B, <<"nodedown">>),
     Events = await_event(A, B, <<"down">>),
     ok = inet_rdma_test_node:resume(B),
     ?assertMatch(#{cause := <<"net_tick_timeout">>, duration_ns := Age} when Age > 0, last(<<"down">>, Events)),
@@ -174,27 +180,30 @@ two_files_on_one_time_line(Config) ->
     ?assertMatch({match, _}, re:run(Json, ["\"seen_by\":\"", atom_to_list(NameB), "\""])).
 
 run_before_is_kept(Config) ->
-    {#{name := Name} = A, _B} = pair(Config, []),
+    {#{name := Name, os_pid := OsPid} = A, B} = pair(Config, []),
     ok = inet_rdma_test_node:kill(A),
-    Again = inet_rdma_test_node:start("a", (options(Config, [], []))#{name => Name}),
-    ?assertMatch([_], events(Again)),
-    {ok, #{events := Before}} = inet_rdma_flight:read(file_of(A) ++ ".1"),
-    ?assertMatch([_, _ | _], Before).
+    ok = inet_rdma_test_node:await_exit(A, 20000),
+    ok = inet_rdma_test_node:await_nodes(B, []),
+    Again = inet_rdma_test_node:start("a", (inet_rdma_test_node:alone(options(Config, [], [])))#{name => Name}),
+    %% Without a link the file is that of the run before.
+    #{os_pid := OsPid, events := Before} = recording(A),
+    ok = inet_rdma_test_node:connect(Again, B),
+    inet_rdma_test_wait:until(new_file, 20000, fun() -> maps:get(os_pid, recording(Again)) =/= OsPid end),
+    {ok, #{os_pid := OsPid, events := Kept}} = inet_rdma_flight:read(file_of(A) ++ ".1"),
+    ?assertEqual(Before, Kept).
 
-%% The directory of the recorder is a tmpfs that is smaller than the file.
-full_disk(Config) ->
-    Directory = proplists:get_value(directory, Config),
-    case os:cmd("mount -t tmpfs -o size=128k tmpfs " ++ Directory ++ " && echo mounted") of
-        "mounted" ++ _ -> goes_on_without(Config, [], "No space left on device");
-        Said -> inet_rdma_test_link:skip("this user mounts no tmpfs: " ++ Said)
-    end.
+%% Tools that start a node and end it leave nothing.
+node_without_links(Config) ->
+    {Status, _} = inet_rdma_test_node:run("n", options(Config, [], []), "pong = net_adm:ping(node())"),
+    ?assertEqual(0, Status),
+    ?assertEqual({ok, []}, file:list_dir(proplists:get_value(directory, Config))).
 
-%% The kernel would end a process that writes beyond the limit by a signal.
+%% The kernel ends a process that writes beyond the limit by a signal, unless that is blocked.
 file_limit(Config) ->
     Script = filename:join(proplists:get_value(priv_dir, Config), "limited"),
     ok = file:write_file(Script, "#!/bin/sh\nulimit -f 60000\nexec \"$@\"\n"),
     ok = file:change_mode(Script, 8#755),
-    goes_on_without(Config, [{flight_bytes, 1 bsl 26}], #{under => [Script]}, "ulimit -f").
+    goes_on_without(Config, [{flight_bytes, 1 bsl 26}], #{under => [Script]}, "File too large").
 
 places_that_do_not_fit(Config) ->
     Directory = proplists:get_value(directory, Config),
@@ -210,17 +219,23 @@ places_that_do_not_fit(Config) ->
 
 goes_on_without(Config, Rdma, Word) -> goes_on_without(Config, Rdma, #{}, Word).
 
-%% The node works without a recorder, and logs one line about that.
+%% The node has its links and their history without a file, and logs one line about that.
 goes_on_without(Config, Rdma, More, Word) ->
     Options = maps:merge(options(Config, Rdma, []), More),
-    Check = "pong = net_adm:ping(node()), [] = inet_rdma:history(node())",
-    {Status, Output} = inet_rdma_test_node:run("n", Options, Check),
-    ct:pal("~ts", [Output]),
-    ?assertEqual(0, Status),
-    %% The logger may print what it was told before it had its handlers twice.
-    {match, Said} = re:run(Output, "no flight recorder[^\r\n]*", [global, {capture, first, list}]),
-    ?assertMatch([_], lists:usort([string:trim(Line) || [Line] <- Said])),
-    ?assertNotEqual(nomatch, string:find(Output, Word)).
+    [A, #{node := NameB} = B] = inet_rdma_test_node:start_all([
+        {"a", inet_rdma_test_node:alone(Options)},
+        {"b", inet_rdma_test_node:alone(options(Config, [{flight_recorder, false}], []))}
+    ]),
+    ok = call(A, inet_rdma_test_log, install, []),
+    ok = inet_rdma_test_node:connect(A, B),
+    %% The next event brings the news of the file.
+    inet_rdma_test_wait:until({logged, Word}, 20000, fun() ->
+        ok = call(A, inet_rdma_recorder, tick, [heard, atom_to_binary(NameB), self(), 0, 1]),
+        call(A, inet_rdma_test_log, contains, [Word])
+    end),
+    Said = [Line || Line <- call(A, inet_rdma_test_log, lines, []), string:find(Line, "flight recorder") =/= nomatch],
+    ?assertMatch([_], Said),
+    ?assertMatch([_ | _], call(A, inet_rdma, history, [NameB])).
 
 recorder_that_is_off(Config) ->
     {A, #{node := NameB}} = pair(Config, [], [{flight_recorder, false}]),
@@ -257,7 +272,7 @@ hostile_files(Config) ->
 %% Some bytes among the first events.
 damaged(Good) ->
     lists:foldl(fun(_, Bytes) ->
-        At = rand:uniform(6000) - 1,
+        At = rand:uniform(min(6000, byte_size(Good))) - 1,
         <<Before:At/binary, _, After/binary>> = Bytes,
         <<Before/binary, (rand:uniform(256) - 1), After/binary>>
     end, Good, lists:seq(1, rand:uniform(20))).
@@ -337,6 +352,41 @@ suspension_is_counted(Config) ->
             Other -> Other
         end
     end).
+
+%% Between two ticks of net_kernel, which are far apart here.
+queries_are_no_ticks(Config) ->
+    {A, #{node := NameB} = B} = pair(Config, ["-kernel", "net_ticktime", "3600"]),
+    [begin
+         {ok, Infos} = call(A, net_kernel, nodes_info, []),
+         ?assert(lists:keymember(NameB, 1, Infos)),
+         {ok, _} = call(A, net_kernel, node_info, [NameB]),
+         ?assertMatch(#{node := NameB}, call(A, inet_rdma, info, [NameB])),
+         _ = call(A, inet_rdma, doctor, [])
+     end || _ <- lists:seq(1, 20)],
+    Names = [Name || #{event := Name} <- of_peer(B, events(A))],
+    ?assertEqual([], [Name || Name <- Names, Name =:= <<"missed">> orelse Name =:= <<"heard">>]).
+
+%% A peer that stands still time and again.
+silences_are_told_once_a_minute(Config) ->
+    {A, B} = pair(Config, ["-kernel", "net_ticktime", "8"]),
+    ok = call(A, inet_rdma_test_log, install, []),
+    StartS = erlang:monotonic_time(second),
+    ok = inet_rdma_test_node:suspend(B),
+    _ = await_event(A, B, <<"silent">>),
+    ok = inet_rdma_test_node:resume(B),
+    ok = inet_rdma_test_log:await(A, ["is heard again"]),
+    ok = inet_rdma_test_node:suspend(B),
+    Silence = inet_rdma_test_wait:until(second_silence, 60000, fun() ->
+        Events = of_peer(B, events(A)),
+        Silent = lists:takewhile(fun(#{event := Name}) -> Name =/= <<"heard">> end, lists:reverse(Events)),
+        length(Silent) >= 3 andalso {ok, Silent}
+    end),
+    ok = inet_rdma_test_node:resume(B),
+    ?assertMatch([#{event := <<"missed">>, duration_ns := Ns} | _] when Ns >= 4000000000, named(<<"missed">>, Silence)),
+    Told = [Line || Line <- call(A, inet_rdma_test_log, lines, []), string:find(Line, "nothing has come") =/= nomatch],
+    Minutes = (erlang:monotonic_time(second) - StartS) div 60,
+    Downs = length(named(<<"nodedown">>, of_peer(B, events(A)))),
+    ?assert(length(Told) =< 1 + Minutes + Downs).
 
 options(Config, Rdma, Args) ->
     _ = put(directory, proplists:get_value(directory, Config)),

@@ -2,7 +2,7 @@
 %% node that runs the tests.
 -module(inet_rdma_test_broker).
 
--export([installed/0, add_client/0, start/3, stop/1, ctl/2, join/2, logged/2]).
+-export([installed/0, add_client/0, start/3, stop/1, ctl/2, enable/2, join/2, logged/2]).
 -export_type([t/0]).
 
 -type t() :: #{name := string(), os_pid := pos_integer(), amqp_port := inet:port_number(), home := file:filename(),
@@ -73,12 +73,14 @@ stop(#{os_pid := OsPid, port := Port}) ->
 
 %% What rabbitmqctl answers; it must end well.
 -spec ctl(t(), [string()]) -> string().
-ctl(#{env := Env}, Arguments) ->
+ctl(Broker, Arguments) -> run("rabbitmqctl", Broker, Arguments).
+
+run(Program, #{env := Env}, Arguments) ->
     %% It has its own flags for erl, and connects as any node of inet_tcp does, or, where these flags say so, of
     %% inet_tls.
     Flags = {"RABBITMQ_CTL_ERL_ARGS", os:getenv("INET_RDMA_RABBITMQ_CTL_FLAGS", "")},
     Own = [Flags | lists:keydelete("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", 1, Env)],
-    Port = open_port({spawn_executable, program("rabbitmqctl")},
+    Port = open_port({spawn_executable, program(Program)},
                      [{args, Arguments}, {env, Own}, exit_status, stderr_to_stdout, hide]),
     collect(Port, Arguments, []).
 
@@ -88,6 +90,11 @@ collect(Port, Arguments, Output) ->
         {Port, {exit_status, 0}} -> lists:flatten(Output);
         {Port, {exit_status, Status}} -> error({rabbitmqctl, Arguments, Status, lists:flatten(Output)})
     end.
+
+-spec enable(t(), Plugins :: [string()]) -> ok.
+enable(Broker, Plugins) ->
+    _ = run("rabbitmq-plugins", Broker, ["enable" | Plugins]),
+    ok.
 
 %% Makes the first broker a member of the other's cluster.
 -spec join(t(), t()) -> ok.

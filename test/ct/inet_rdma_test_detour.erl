@@ -4,7 +4,7 @@
 %% first for a node at 127.0.0.2, from where the relay connects, and finds the relay again there, at the first's port.
 -module(inet_rdma_test_detour).
 
--export([start/3, again/2, port_of/1]).
+-export([start/3, again/2, port_of/1, found_at/2]).
 -export_type([t/0]).
 
 -define(HERE, {127, 0, 0, 1}).
@@ -16,8 +16,9 @@
 -define(PORTS_TRIED, 100).
 
 %% `options' are those of the second node.
+%% `found' is the file by which the first node finds the second.
 -type t() :: #{a := inet_rdma_test_node:t(), b := inet_rdma_test_node:t(), relay := inet_rdma_test_relay:t(),
-               options := inet_rdma_test_node:options()}.
+               options := inet_rdma_test_node:options(), found := file:filename()}.
 
 %% Each node has its own directory of names, in this one.
 -spec start(file:filename(), inet_rdma_test_node:options(), inet_rdma_test_node:options()) -> t().
@@ -32,7 +33,7 @@ start(Directory, OptionsA, OptionsB) ->
         #{at => {?THERE, port_in(OfA, NameA)}, to => {?HERE, port_in(OfA, NameA)}, from => ?HERE}
     ]),
     ok = file:write_file(filename:join(OfA, NameB), integer_to_list(inet_rdma_test_relay:port(Relay))),
-    #{a => A, b => B, relay => Relay, options => Named}.
+    #{a => A, b => B, relay => Relay, options => Named, found => filename:join(OfA, NameB)}.
 
 %% The first node's port must be free at the relay's address, too: so it is below those that the system chooses.
 listen_args() ->
@@ -61,6 +62,11 @@ again(#{relay := Relay, options := Options} = Detour, Before) ->
     _ = Before(B),
     ok = inet_rdma_test_relay:lead_to(Relay, {?HERE, port_of(Detour#{b := B})}),
     Detour#{b := B}.
+
+%% The first node finds the second one at this address from now on.
+-spec found_at({inet:ip4_address(), inet:port_number()}, t()) -> ok.
+found_at({Ip, Port}, #{found := File}) ->
+    ok = file:write_file(File, [integer_to_list(Port), " ", inet:ntoa(Ip)]).
 
 %% At which the second node itself listens.
 -spec port_of(t()) -> inet:port_number().

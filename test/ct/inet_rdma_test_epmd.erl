@@ -1,4 +1,5 @@
-%% An EPMD module of its own: names are files of a directory, `-inet_rdma_test_epmd DIR'. Runs in the node under test.
+%% An EPMD module of its own: names are files of a directory, `-inet_rdma_test_epmd DIR', with the port and, behind a
+%% space, an address in place of the host's. Runs in the node under test.
 -module(inet_rdma_test_epmd).
 
 -export([start_link/0, register_node/2, register_node/3, listen_port_please/2, address_please/3]).
@@ -19,7 +20,7 @@ listen_port_please(_Name, _Host) -> {ok, 0}.
 
 %% A host that is no address is this one.
 address_please(Name, Host, _Family) ->
-    case {port_please(Name, Host), inet:parse_address(Host)} of
+    case {port_please(Name, Host), address(Name, Host)} of
         {{port, Port, Version}, {ok, Address}} -> {ok, Address, Port, Version};
         {{port, Port, Version}, {error, _}} -> {ok, {127, 0, 0, 1}, Port, Version};
         {noport, _} -> {error, nxdomain}
@@ -28,9 +29,21 @@ address_please(Name, Host, _Family) ->
 port_please(Name, Address) -> port_please(Name, Address, infinity).
 
 port_please(Name, _Address, _Timeout) ->
+    case read(Name) of
+        [Port | _] -> {port, binary_to_integer(Port), ?VERSION};
+        [] -> noport
+    end.
+
+address(Name, Host) ->
+    case read(Name) of
+        [_Port, Address] -> inet:parse_address(binary_to_list(Address));
+        _ -> inet:parse_address(Host)
+    end.
+
+read(Name) ->
     case prim_file:read_file(file(Name)) of
-        {ok, Port} -> {port, binary_to_integer(Port), ?VERSION};
-        {error, _} -> noport
+        {ok, Words} -> binary:split(Words, <<" ">>);
+        {error, _} -> []
     end.
 
 names(_Host) -> {error, address}.

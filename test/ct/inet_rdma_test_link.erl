@@ -3,7 +3,9 @@
 -module(inet_rdma_test_link).
 
 -export([connect/2, fabric/2, why/2, await/3, await/4, disconnect/2, exercise/2, collide/2, both/4, states/2, gone/2]).
--export([supervisor/2, ended/1, skip/1, no_unlinked_ports/1]).
+-export([supervisor/2, ended/1, skip/1, no_unlinked_ports/1, acceptor_answers_when_up/2]).
+
+-include_lib("stdlib/include/assert.hrl").
 
 -type t() :: inet_rdma_test_node:t().
 
@@ -134,7 +136,7 @@ gone(#{node := Name} = A, Peer) ->
 %% The process that ticks over the link. Another link may be up at once: global connects again.
 -spec supervisor(t(), t()) -> {t(), pid()}.
 supervisor(A, #{node := Peer}) ->
-    Key = {link, atom_to_binary(Peer)},
+    Key = atom_to_binary(Peer),
     [{_, Supervisor, _, _, _, _}] = inet_rdma_test_node:call(A, ets, lookup, [inet_rdma_links, Key]),
     {A, Supervisor}.
 
@@ -167,3 +169,22 @@ no_unlinked_ports(Nodes) ->
         end)
      || Node <- Nodes
     ].
+
+%% Connects A to B twice: each time B's VM knows the link before the last message that B's acceptor sends.
+-spec acceptor_answers_when_up(t(), t()) -> ok.
+acceptor_answers_when_up(A, #{node := NameB} = B) ->
+    {Watcher, ok} = inet_rdma_test_node:call(B, inet_rdma_test_watch, acceptors, []),
+    [
+        begin
+            ?assertEqual(true, inet_rdma_test_node:call(A, net_kernel, connect_node, [NameB])),
+            Calls = inet_rdma_test_node:call(B, inet_rdma_test_watch, seen, [Watcher]),
+            Acceptors = [Pid || {Pid, setnode} <- Calls],
+            ?assertEqual(Count, length(Acceptors)),
+            Own = [Call || {Pid, Call} <- Calls, Pid =:= lists:last(Acceptors)],
+            {_, [setnode | Behind]} = lists:splitwith(fun(Call) -> Call =/= setnode end, Own),
+            ?assert(lists:member(port_command, Behind)),
+            [ok, ok] = both(A, B, disconnect_and_wait, [])
+        end
+     || Count <- [1, 2]
+    ],
+    ok.

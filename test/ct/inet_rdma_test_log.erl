@@ -1,7 +1,7 @@
 %% Keeps a node's log events so that a test can ask what was logged. Runs in the node under test, but for await/2.
 -module(inet_rdma_test_log).
 
--export([install/0, lines/0, forget/0, contains/1, await/2, log/2]).
+-export([install/0, forward/1, lines/0, forget/0, contains/1, await/2, log/2]).
 
 %% Starts with no lines, also where it is installed already.
 -spec install() -> ok.
@@ -24,6 +24,11 @@ install_new() ->
         {'DOWN', Monitor, process, Owner, Reason} -> error(Reason)
     end,
     logger:add_handler(?MODULE, ?MODULE, #{}).
+
+%% Sends each event to the standard output of another node, which answers: so does a slave node to its master.
+-spec forward(node()) -> ok.
+forward(Node) ->
+    logger:add_handler(inet_rdma_test_forward, ?MODULE, #{config => Node}).
 
 %% One string per event, oldest first.
 -spec lines() -> [string()].
@@ -57,6 +62,11 @@ text(Atom) when is_atom(Atom) -> atom_to_list(Atom);
 text(Text) -> Text.
 
 %% The callback of logger.
+log(Event, #{config := Node}) ->
+    _ = spawn(erpc, call, [Node, io, put_chars, [user, text_of(Event)]]);
 log(Event, _Config) ->
+    ets:insert(?MODULE, {erlang:unique_integer([monotonic]), text_of(Event)}).
+
+text_of(Event) ->
     Line = logger_formatter:format(Event, #{single_line => true, template => [level, ": ", msg]}),
-    ets:insert(?MODULE, {erlang:unique_integer([monotonic]), lists:flatten(io_lib:format("~ts", [Line]))}).
+    lists:flatten(io_lib:format("~ts", [Line])).

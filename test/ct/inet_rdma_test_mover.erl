@@ -21,7 +21,7 @@ start([AtOnce | Script]) ->
 -spec settle(drop | keep) -> pid().
 settle(End) ->
     begin_with(fun(_Port) ->
-        [[Session]] = ets:match(inet_rdma_links, {{session, '_'}, '$1', '_'}),
+        [[Session]] = ets:match(inet_rdma_sessions, {'_', '_', '_', '$1', '_'}),
         [Peer] = nodes(connected),
         {Settler, _} = spawn_monitor(inet_rdma_session_mover, settle, [Session, atom_to_binary(Peer)]),
         {settles, Settler, End}
@@ -38,8 +38,8 @@ begin_with(Begin) ->
     {Mover, ok} = inet_rdma_test_ask:start(fun() ->
         [{_, Port}] = erlang:system_info(dist_ctrl),
         {links, Links} = erlang:port_info(Port, links),
-        Call = {initial_call, {inet_rdma_session, guard, 3}},
-        [Guard] = [Pid || Pid <- Links, process_info(Pid, initial_call) =:= Call],
+        [Guard] = [Pid || Pid <- Links, is_pid(Pid),
+                          proc_lib:translate_initial_call(Pid) =:= {inet_rdma_session_guard, init, 1}],
         _ = monitor(port, Port),
         {ok, _} = inet_rdma_port:command(Port, watch),
         {ok, fun() -> loop(#{port => Port, guard => Guard, script => Begin(Port), heard => []}) end}
@@ -56,13 +56,14 @@ pass(Mover) -> inet_rdma_test_ask:ask(Mover, pass).
 
 loop(#{port := Port, guard := Guard, script := Script, heard := Heard} = State) ->
     receive
-        {'$inet_rdma', Port, Message} when is_binary(Message), is_tuple(Script) ->
+        {'$inet_rdma', Port, <<131, _/binary>> = Message, _State} when is_tuple(Script) ->
             {settles, Settler, _} = Script,
             Settler ! {session, Port, Message},
             loop(State);
-        {'$inet_rdma', Port, Message} when is_binary(Message), is_list(Script) ->
+        {'$inet_rdma', Port, <<131, _/binary>> = Message, _State} when is_list(Script) ->
             loop(State#{script := answer(Script, Port), heard := [binary_to_term(Message) | Heard]});
-        {'$inet_rdma', Port, Message} = Told ->
+        %% Behind another TCP connection the peer tells its addresses, which is no term.
+        {'$inet_rdma', Port, Message, _State} = Told ->
             Guard ! Told,
             _ = [act_one(cut, Port) || {Message, Script} =:= {moved, cut}],
             loop(State);

@@ -3,7 +3,9 @@
 %% tests. It needs root, and the program ip.
 -module(inet_rdma_test_network).
 
--export([start/0, stop/1, under/2, address/2, connections/1, silence/1, silence/2, pass/1]).
+-export([needed/1, needed_in_names/1, stop/1, under/2, address/2, connections/1]).
+-export([silence/1, silence/2, silence_from/2, bar/2, pass/1, cut/1]).
+-export([add_address/2, bar_address/2, kill/3]).
 -export_type([t/0, host/0, connection/0]).
 
 -type host() :: a | b.
@@ -11,7 +13,6 @@
 %% Of host a: the own port and the peer's.
 -type connection() :: {string(), string()}.
 
--spec start() -> {ok, t()} | {error, Why :: string()}.
 start() ->
     %% Numbers of networks and names of interfaces are this host's.
     Number = integer_to_list(rand:uniform(250)),
@@ -26,6 +27,23 @@ start() ->
         Output ->
             stop(Network),
             {error, Output}
+    end.
+
+%% For init_per_testcase: a network of the case's own, as `network'.
+-spec needed(Config) -> Config | {skip, string()} when Config :: [tuple()].
+needed(Config) ->
+    case start() of
+        {ok, Network} -> [{network, Network} | Config];
+        {error, Why} -> inet_rdma_test_link:skip("network namespaces cannot be made here: " ++ Why)
+    end.
+
+%% The same for nodes that have the addresses of their hosts in their names.
+-spec needed_in_names(Config) -> Config | {skip, string()} when Config :: [tuple()].
+needed_in_names(Config) ->
+    case needed(Config) of
+        {skip, _} = Skip -> Skip;
+        [{network, Network} | _] = Made ->
+            inet_rdma_test_ways:for_hosts([address(Host, Network) || Host <- [a, b]], Made)
     end.
 
 host(Host, #{router := Router} = Network) ->
@@ -79,6 +97,10 @@ port(Address) -> lists:last(string:lexemes(Address, ":")).
 -spec silence(t()) -> ok.
 silence(Network) -> rules("add", ["iif to_a", "iif to_b"], Network).
 
+%% No packet of this host passes.
+-spec silence_from(host(), t()) -> ok.
+silence_from(Host, Network) -> rules("add", ["iif to_" ++ atom_to_list(Host)], Network).
+
 %% No packet of these connections passes.
 -spec silence([connection()], t()) -> ok.
 silence(Connections, Network) ->
@@ -88,10 +110,39 @@ silence(Connections, Network) ->
     ],
     rules("add", Rules, Network).
 
+%% No packet from host a to this port of host b passes: the firewall of b drops what connects.
+-spec bar(Port :: inet:port_number(), t()) -> ok.
+bar(Port, Network) -> rules("add", [["iif to_a ipproto tcp dport ", integer_to_list(Port)]], Network).
+
+%% Gives the host another address beside the one of address/2.
+-spec add_address(host(), t()) -> ok.
+add_address(Host, Network) ->
+    "" = os:cmd("ip -n " ++ maps:get(Host, Network) ++ " addr add " ++ other_address(Host, Network) ++ "/24 dev eth0"),
+    ok.
+
+other_address(Host, Network) -> lists:append(string:replace(address(Host, Network), ".2", ".3", trailing)).
+
+%% No packet to the host's first address passes.
+-spec bar_address(host(), t()) -> ok.
+bar_address(Host, Network) -> rules("add", ["to " ++ address(Host, Network)], Network).
+
+%% Ends the programs of this name on the host, with SIGKILL.
+-spec kill(host(), Program :: string(), t()) -> ok.
+kill(Host, Program, Network) ->
+    _ = os:cmd("for p in $(ip netns pids " ++ maps:get(Host, Network) ++ "); do [ \"$(cat /proc/$p/comm)\" = "
+               ++ Program ++ " ] && kill -9 $p; done"),
+    ok.
+
 %% All pass again.
 -spec pass(t()) -> ok.
 pass(#{router := Router}) ->
     "" = os:cmd("while ip -n " ++ Router ++ " rule del pref 10 2>/dev/null; do :; done"),
+    ok.
+
+%% Resets the TCP connections between the hosts.
+-spec cut(t()) -> ok.
+cut(#{a := Namespace} = Network) ->
+    _ = os:cmd(within(Namespace, "ss -K -tnH dst " ++ address(b, Network))),
     ok.
 
 rules(Do, Rules, #{router := Router}) ->

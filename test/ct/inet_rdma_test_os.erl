@@ -3,7 +3,7 @@
 
 -export([is_alive/1, state/1, footprint/1, await_footprint/2, rss_bytes/1, cpu_ticks/1]).
 -export([rendezvous_sockets/0, rendezvous_sockets/1, rendezvous_of/1]).
--export([is_listening/1, listening_addresses/1, free_port/0]).
+-export([is_listening/1, listening_addresses/1, free_port/0, endless_dump/1]).
 -export_type([footprint/0]).
 
 -type footprint() :: #{fds := integer(), threads := integer(), memfd_maps := integer(), sockets := integer()}.
@@ -129,6 +129,15 @@ await_footprint(OsPid, Before) ->
         end
     end),
     ok.
+
+%% For the option `under' of a node: it writes its crash dump into a pipe in this directory, named dump_*, which is not
+%% read. The dump fills the pipe, and its writer waits when it has stopped the schedulers.
+-spec endless_dump(file:filename()) -> [string()].
+endless_dump(Directory) ->
+    Pipe = filename:join(Directory, inet_rdma_test_node:unique("dump")),
+    "" = os:cmd("mkfifo " ++ Pipe),
+    ["sh", "-c", "exec 3<>" ++ Pipe ++ " \"$@\"", "sh", "env", "ERL_CRASH_DUMP=" ++ Pipe,
+     "ERL_CRASH_DUMP_SECONDS=-1"].
 
 proc(OsPid, File) ->
     filename:join(["/proc", integer_to_list(OsPid), File]).

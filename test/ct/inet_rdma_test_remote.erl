@@ -8,9 +8,10 @@
 -export([connect_at/2, disconnect_and_wait/1, await_down/2, many_calls/2, longest_call/2, whoami/0,
          acceptor/0, end_part/1]).
 -export([options_without_controller/0, hold_driver/1, supervisors/0]).
--export([dialers/0, hold_guard/0, begin_attempt/0]).
--export([setup_timers/0, unlinked_ports/0, reload/1, has_tcp/0, processes_of_tls/0, spin/1]).
--export([hold_socket/0, call_and_load/1]).
+-export([dialers/0, hold_guard/0, begin_attempt/0, listens/0, is_told/0]).
+-export([setup_timers/0, unlinked_ports/0, has_tcp/0, processes_of_tls/0, spin/1, flood/1]).
+-export([reload/1, reload_otherwise/1, reload_and_purge_softly/1, crash_guard/1]).
+-export([hold_socket/0, call_and_load/1, fail_among/1, as_a_socket/0]).
 
 -define(TIMEOUT_MS, 60000).
 
@@ -32,7 +33,12 @@ spawn_request_answers(Node) ->
     Pid = receive {spawn_reply, Request, ok, P} -> P after ?TIMEOUT_MS -> error(no_spawn_reply) end,
     receive {Ref, Node} -> ok after ?TIMEOUT_MS -> error({no_answer_from, Node}) end,
     receive {'DOWN', Request, process, Pid, normal} -> ok after ?TIMEOUT_MS -> error(no_down) end,
+    %% A node logs a crash at the node of the process's group leader. Sent late, behind an end of the link, that log
+    %% would connect the nodes again: it stays on the node.
+    Own = group_leader(),
+    group_leader(erpc:call(Node, erlang, whereis, [user]), self()),
     Undefined = erlang:spawn_request(Node, ?MODULE, no_such_function, [], [link, monitor, {reply, no}]),
+    group_leader(Own, self()),
     receive {'DOWN', Undefined, process, _, {undef, _}} -> ok after ?TIMEOUT_MS -> error(no_down) end.
 
 -spec link_breaks(node()) -> ok.
@@ -184,7 +190,7 @@ ask(To, Term) ->
 
 %% Ends a part of this node's only link, which is over RDMA: the process that guards its TCP socket, its connection
 %% supervisor, the socket, or the process of TLS that the guard watches.
--spec end_part(guard | supervisor | socket | frames) -> ok.
+-spec end_part(guard | supervisor | socket | frames | denied) -> ok | {error, inet:posix()}.
 end_part(guard) ->
     true = exit(guard(), kill),
     ok;
@@ -196,7 +202,9 @@ end_part(supervisor) ->
 %% The TCP connection of a link's session.
 end_part(socket) -> with_socket(fun(Socket) -> gen_tcp:shutdown(Socket, read_write) end);
 %% The peer reads what is no frame.
-end_part(frames) -> with_socket(fun(Socket) -> gen_tcp:send(Socket, <<"this is no frame">>) end).
+end_part(frames) -> with_socket(fun(Socket) -> gen_tcp:send(Socket, <<"this is no frame">>) end);
+%% The kernel takes no bytes from this node any more, and tells neither side of an end: TCP_REPAIR (netinet/tcp.h).
+end_part(denied) -> with_socket(fun(Socket) -> inet:setopts(Socket, [{raw, 6, 19, <<1:32/native>>}]) end).
 
 %% The processes of ssl that serve one connection of this node.
 -spec processes_of_tls() -> [pid()].
@@ -208,7 +216,7 @@ processes_of_tls() ->
 %% Of the only link, another descriptor of its session's TCP connection.
 with_socket(Use) ->
     [{_, Port}] = erlang:system_info(dist_ctrl),
-    ok = inet_rdma_port:with_socket(Port, inet_tcp, Use).
+    inet_rdma_port:with_socket(Port, inet_tcp, Use).
 
 %% An attempt that has lost against one of the peer has a guard, too, until it ends.
 guard() ->
@@ -220,9 +228,8 @@ guard() ->
     end).
 
 guards() ->
-    Calls = [{inet_rdma_link, guard, 3}, {inet_rdma_session, guard, 3}],
-    [Pid
-     || Pid <- processes(), {initial_call, Call} <- [process_info(Pid, initial_call)], lists:member(Call, Calls)].
+    [Pid || Pid <- processes(), process_info(Pid, initial_call) =:= {initial_call, {inet_rdma_link, guard, 1}}
+                orelse proc_lib:translate_initial_call(Pid) =:= {inet_rdma_session_guard, init, 1}].
 
 %% A transaction that is over when it is done on all nodes that have a copy.
 write_to_table(Table, Key) ->
@@ -256,8 +263,18 @@ hold_driver(Directory) ->
 %% The processes that make a TCP connection anew.
 -spec dialers() -> [pid()].
 dialers() ->
-    Call = {initial_call, {inet_rdma_resume, dial, 4}},
+    Call = {initial_call, {inet_rdma_dialer, init, 2}},
     [Pid || Pid <- processes(), process_info(Pid, initial_call) =:= Call].
+
+%% The address and the port at which this node accepts links.
+-spec listens() -> {inet:ip_address(), inet:port_number()}.
+listens() -> persistent_term:get({inet_rdma_dist, listens, inet_tcp}).
+
+%% Whether the peer of this node's only link has told its addresses.
+-spec is_told() -> boolean().
+is_told() ->
+    [{_Name, _Listens, Told, _Reached}] = ets:tab2list(inet_rdma_peers),
+    is_tuple(Told).
 
 %% The guard of this node's only link does nothing until the process that this returns gets {finish, normal}.
 -spec hold_guard() -> pid().
@@ -287,8 +304,21 @@ setup_timers() ->
 %% Ports of links that no process is linked to: the VM has closed them, and they are not gone yet.
 -spec unlinked_ports() -> [port()].
 unlinked_ports() ->
-    [Port || Port <- erlang:ports(), erlang:port_info(Port, name) =:= {name, inet_rdma_nif:driver()},
-             erlang:port_info(Port, links) =:= {links, []}].
+    [Port || Port <- erlang:ports(), inet_rdma_port:is_link(Port), erlang:port_info(Port, links) =:= {links, []}].
+
+%% The failure that the node remembers of a way to one peer, beside this number of links, or of failures of other ways.
+-spec fail_among({links | failures, pos_integer()}) -> none | {binary(), pos_integer()}.
+fail_among({What, Count}) ->
+    Names = [integer_to_binary(I) || I <- lists:seq(1, Count)],
+    [
+        case What of
+            links -> ok = inet_rdma_links:insert(Name, none, <<"tcp">>, <<>>);
+            failures -> ok = inet_rdma_links:failed({Name, 0, shm}, <<"another">>, 60000)
+        end
+     || Name <- Names
+    ],
+    ok = inet_rdma_links:failed({<<"one more">>, 0, shm}, <<"it fails">>, 60000),
+    inet_rdma_links:failure({<<"one more">>, 0, shm}).
 
 %% Loads each of these modules anew, twice: the second purge ends whatever still runs in the first code.
 -spec reload([module()]) -> ok.
@@ -296,6 +326,40 @@ reload(Modules) ->
     [begin _ = code:purge(Module), {module, Module} = code:load_file(Module) end || _ <- [1, 2], Module <- Modules],
     _ = [code:purge(Module) || Module <- Modules],
     ok.
+
+%% As reload/1. The guards have data without what the modules that are loaded have come to need: fields at all levels.
+-spec reload_otherwise([module()]) -> ok.
+reload_otherwise(Modules) ->
+    Guards = inet_rdma_links:guards(),
+    _ = [sys:replace_state(Guard, fun({State, Data}) -> {State, older(Data)} end) || Guard <- Guards],
+    reload(Modules).
+
+older(#{mover := Mover, idle := Idle} = Data) ->
+    (maps:without([ending, standing, log], Data))#{mover := maps:remove(failed, Mover),
+                                                   idle := maps:remove(timer, Idle)}.
+
+%% The guard of this node's only link crashes with this term in its data, in the arguments of a call that fails, and in
+%% a message that waits. Returns when it has ended.
+-spec crash_guard(Secret :: term()) -> ok.
+crash_guard(Secret) ->
+    [Guard] = inet_rdma_links:guards(),
+    Ref = monitor(process, Guard),
+    ok = sys:suspend(Guard),
+    _ = sys:replace_state(Guard, fun({State, Data}) -> {State, Data#{mover := [Secret], keys := Secret}} end),
+    _ = [Guard ! Message || Message <- [{'DOWN', make_ref(), process, self(), Secret}, {waits, Secret}]],
+    ok = sys:resume(Guard),
+    receive {'DOWN', Ref, process, Guard, _} -> ok after ?TIMEOUT_MS -> error(no_crash) end.
+
+%% Loads a module anew. Returns whether no process runs the one before, and the process that is registered under the
+%% module's name is the same.
+-spec reload_and_purge_softly(module()) -> {IsUnused :: boolean(), IsSame :: boolean()}.
+reload_and_purge_softly(Module) ->
+    Process = whereis(Module),
+    _ = code:purge(Module),
+    {module, Module} = code:load_file(Module),
+    IsUnused = code:soft_purge(Module),
+    ok = reload([Module]),
+    {IsUnused, is_pid(Process) andalso whereis(Module) =:= Process}.
 
 %% One process calls a native function for `Ms' milliseconds, while four others load its module anew. Returns the
 %% number of calls, and the number of loads of one loader. A load fails while a process runs the module before.
@@ -329,6 +393,27 @@ has_tcp() ->
     [{_, Port}] = erlang:system_info(dist_ctrl),
     {ok, #{has_tcp := HasTcp}} = inet_rdma_port:statistics(Port),
     HasTcp.
+
+%% What OTP's functions for sockets say of the port of the only link.
+-spec as_a_socket() -> #{atom() => term()}.
+as_a_socket() ->
+    [{Node, Port}] = erlang:system_info(dist_ctrl),
+    {ok, Counts} = inet:getstat(Port),
+    {ok, [Partly]} = inet:getstat(Port, [recv_oct]),
+    {ok, Options} = inet:getopts(Port, [active, packet, nodelay, keepalive, sndbuf]),
+    {ok, Address} = net_kernel:node_info(Node, address),
+    [Listed] = [Info || Info <- observer_backend:get_port_list(), proplists:get_value(port_id, Info) =:= Port],
+    #{name => erlang:port_info(Port, name), peername => inet:peername(Port), sockname => inet:sockname(Port),
+      counts => maps:from_list(Counts), partly => Partly, options => maps:from_list(Options), address => Address,
+      status => prim_inet:getstatus(Port), type => prim_inet:gettype(Port),
+      observed => proplists:get_value(inet, Listed), listed => inet:i()}.
+
+%% Sends messages all the time, while there is a connection.
+-spec flood({atom(), node()}) -> no_return().
+flood(To) ->
+    _ = erlang:send(To, flood, [noconnect]),
+    erlang:yield(),
+    flood(To).
 
 %% Processes that never wait.
 -spec spin(pos_integer()) -> [pid()].

@@ -1,7 +1,7 @@
 %% Processes that note what the runtime system tells them. Runs in the node under test.
 -module(inet_rdma_test_watch).
 
--export([nodes_of/1, downs/0, ups_of/1, busy_ports/0, collisions/0, greet/2, messages_to/1,
+-export([nodes_of/1, downs/0, ups_of/1, busy_ports/0, collisions/0, acceptors/0, greet/2, messages_to/1,
          seen/1, stop/1]).
 
 %% Notes each way in which the end of the connection to this node is told.
@@ -77,6 +77,28 @@ collisions() ->
         end
     ).
 
+%% Notes the calls of the processes that serve connecting peers: those that write to a socket, open ports and give them
+%% commands, load modules, and make a peer known to the VM.
+-spec acceptors() -> {pid(), ok}.
+acceptors() ->
+    noting(
+        fun() ->
+            1 = erlang:trace(whereis(net_kernel), true, [call, set_on_spawn]),
+            [
+                1 = erlang:trace_pattern(Function, true, [global])
+             || Function <- [
+                    {erlang, port_command, 3}, {erlang, open_port, 2}, {erlang, port_control, 3},
+                    {erlang, setnode, 3}, {error_handler, undefined_function, 3}
+                ]
+            ],
+            ok
+        end,
+        fun
+            ({trace, Pid, call, {_, Function, _}}) -> {note, {Pid, Function}};
+            (_) -> ignore
+        end
+    ).
+
 %% Sends a greeting, which is a reference, to this name on the node whenever the node comes up, and notes the greeting.
 -spec greet(node(), atom()) -> {pid(), ok}.
 greet(Node, Name) ->
@@ -120,11 +142,22 @@ noting(Start, Judge) ->
 loop(Judge, Noted) ->
     receive
         {seen, From, Ref} ->
-            From ! {Ref, Noted},
-            loop(Judge, Noted);
+            %% The VM delivers the trace of a call some time after the call.
+            All = noted_until({trace_delivered, all, erlang:trace_delivered(all)}, Judge, Noted),
+            From ! {Ref, All},
+            loop(Judge, All);
         Message ->
-            case Judge(Message) of
-                {note, Note} -> loop(Judge, [Note | Noted]);
-                ignore -> loop(Judge, Noted)
-            end
+            loop(Judge, note(Message, Judge, Noted))
+    end.
+
+noted_until(End, Judge, Noted) ->
+    receive
+        End -> Noted;
+        Message -> noted_until(End, Judge, note(Message, Judge, Noted))
+    end.
+
+note(Message, Judge, Noted) ->
+    case Judge(Message) of
+        {note, Note} -> [Note | Noted];
+        ignore -> Noted
     end.

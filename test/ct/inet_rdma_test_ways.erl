@@ -1,7 +1,7 @@
 %% The ways in which the link between two nodes can be carried, as groups of cases that run on each of them.
 -module(inet_rdma_test_ways).
 
--export([groups/1, groups_in_clear/1, init/2, options/1, options/2]).
+-export([groups/1, groups_in_clear/1, init/2, for_hosts/2, options/1, options/2]).
 -export_type([way/0]).
 
 %% tcp: a path of inet_rdma over TCP. shm: shared memory, beside a TCP connection that is silent. tls: over TCP after a
@@ -18,12 +18,20 @@ groups_in_clear(Cases) -> [{Way, [], Cases} || Way <- [tcp, shm]].
 %% For init_per_group.
 -spec init(way(), Config) -> Config | {skip, string()} when Config :: [tuple()].
 init(tls, Config) ->
-    case inet_rdma_test_tls:certificates(Config) of
-        {skip, _} = Skip -> Skip;
-        Made -> [{way, tls}, {options, tls(Made)} | Made]
-    end;
+    inside_tls(inet_rdma_test_tls:certificates(Config));
 init(Fabric, Config) ->
     [{way, Fabric}, {options, #{rdma => [{fabric, Fabric}], args => []}} | Config].
+
+inside_tls({skip, _} = Skip) -> Skip;
+inside_tls(Made) -> [{way, tls}, {options, tls(Made)} | Made].
+
+%% For init_per_testcase: the nodes have these hosts in their names.
+-spec for_hosts([string()], Config) -> Config | {skip, string()} when Config :: [tuple()].
+for_hosts(Hosts, Config) ->
+    case proplists:get_value(way, Config) of
+        tls -> inside_tls(inet_rdma_test_certificates:suite(Config, Hosts));
+        _ -> Config
+    end.
 
 tls(Config) ->
     File = inet_rdma_test_certificates:option_file(proplists:get_value(certificates, Config), good, []),

@@ -1,6 +1,7 @@
 %% What a node says of its connections: node_info, options of the socket, the counts of inet_rdma:info.
 -module(info_SUITE).
 
+-include_lib("kernel/include/net_address.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
 -import(inet_rdma_test_node, [call/4, name/1]).
@@ -8,6 +9,7 @@
 -export([all/0, suite/0, init_per_testcase/2, end_per_testcase/2]).
 -export([node_info_is_sane/1, socket_options_of_a_connection/1, info_counts/1, info_counts_of_a_stream/1]).
 -export([info_of_a_link_on_tcp/1, info_of_several_connections/1]).
+-export([tools_ask_the_port_as_a_socket/1, tools_find_a_link_that_was_cut/1, counts_of_series_only_grow/1]).
 
 -define(MB, 1048576).
 
@@ -17,11 +19,13 @@ suite() ->
 all() ->
     [
         node_info_is_sane, socket_options_of_a_connection, info_counts, info_counts_of_a_stream, info_of_a_link_on_tcp,
-        info_of_several_connections
+        info_of_several_connections, tools_ask_the_port_as_a_socket, tools_find_a_link_that_was_cut,
+        counts_of_series_only_grow
     ].
 
 init_per_testcase(Case, Config) ->
-    OnlyRdma = [info_counts, info_counts_of_a_stream, info_of_a_link_on_tcp, info_of_several_connections],
+    OnlyRdma = [info_counts, info_counts_of_a_stream, info_of_a_link_on_tcp, info_of_several_connections,
+                tools_find_a_link_that_was_cut, counts_of_series_only_grow],
     case lists:member(Case, OnlyRdma) of
         true -> inet_rdma_test_node:only_rdma(Config);
         false -> Config
@@ -194,3 +198,71 @@ settled_info(Info) ->
             Other -> Other
         end
     end).
+
+%% observer, recon, RabbitMQ, prometheus.erl and inet:i/0 take the port of a link for a socket of inet, which it is over
+%% inet_tcp: they find it by its name and its address, and ask it.
+tools_ask_the_port_as_a_socket(_Config) ->
+    Nodes = [A, B] = inet_rdma_test_node:connected_pair(#{}),
+    Before = [call(Node, inet_rdma_test_remote, as_a_socket, []) || Node <- Nodes],
+    ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), lists:duplicate(100, 1000)]),
+    After = [call(Node, inet_rdma_test_remote, as_a_socket, []) || Node <- Nodes],
+    [Of, At] = After,
+    ct:pal("~p", [Of]),
+    [
+        begin
+            ?assertMatch(#{name := {name, "tcp_inet"}, status := {ok, [connected, open]}, type := {ok, {inet, stream}},
+                           options := #{active := true, packet := 4, nodelay := true, sndbuf := _}, listed := ok}, Now),
+            #{peername := {ok, Peer}, observed := Observed} = Now,
+            ?assertMatch(#net_address{address = Peer}, maps:get(address, Now)),
+            {Ip, TcpPort} = Peer,
+            ?assertMatch([Ip, TcpPort, [_ | _]],
+                         [proplists:get_value(Key, Observed) || Key <- [remote_address, remote_port, statistics]]),
+            [
+                ?assert(map_get(Count, map_get(counts, Now)) - map_get(Count, map_get(counts, Was)) >= Least)
+             || {Count, Least} <- [{recv_oct, 100000}, {send_oct, 100000}, {recv_cnt, 100}, {send_cnt, 100}]
+            ]
+        end
+     || {Was, Now} <- lists:zip(Before, After)
+    ],
+    ?assertEqual(maps:get(peername, Of), maps:get(sockname, At)),
+    ?assertEqual(maps:get(peername, At), maps:get(sockname, Of)).
+
+%% The addresses are those that the VM has noted for the node, whichever connections follow the first one.
+tools_find_a_link_that_was_cut(_Config) ->
+    Nodes = [A, B] = inet_rdma_test_node:connected_pair(#{rdma => [{fabric, tcp}]}),
+    Ends = fun() -> [maps:with([peername, sockname, address], call(X, inet_rdma_test_remote, as_a_socket, []))
+                     || X <- Nodes] end,
+    Before = Ends(),
+    [
+        begin
+            #{resumes := Resumes} = call(A, inet_rdma, info, [name(B)]),
+            ok = call(Loser, inet_rdma_test_remote, end_part, [socket]),
+            inet_rdma_test_wait:until(resumed, 10000, fun() ->
+                maps:get(resumes, call(A, inet_rdma, info, [name(B)])) > Resumes
+            end),
+            ?assertEqual(Before, Ends())
+        end
+     || Loser <- Nodes
+    ].
+
+%% Counts with a series are of the link, not of its present queue pair or TCP connection.
+counts_of_series_only_grow(_Config) ->
+    Options = #{rdma => [{compress, true}, {move, busy}, {move_back_ms, 1000}],
+                args => ["-kernel", "net_ticktime", "4"]},
+    [A, B] = inet_rdma_test_node:connected_pair(inet_rdma_test_node:alone(Options)),
+    ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), lists:duplicate(100, 10000)]),
+    ok = inet_rdma_test_link:await(A, B, shm),
+    Keys = [Key || {_, counter, _, Keys} <- inet_rdma_counts:series(), {Key, _, _} <- Keys],
+    Counts = fun() -> maps:with(Keys, call(A, inet_rdma, info, [name(B)])) end,
+    OverShm = Counts(),
+    ?assertMatch(#{wakeups_sent := _, wakeups_received := _, credit_stalls := _}, OverShm),
+    ok = inet_rdma_test_link:await(A, B, tcp, "it was idle"),
+    OverTcp = Counts(),
+    ?assertMatch(#{plain_bytes_sent := _, compress_us := _}, OverTcp),
+    grown(OverShm, OverTcp),
+    ok = call(A, inet_rdma_test_remote, end_part, [socket]),
+    inet_rdma_test_wait:until(resumed, 10000, fun() -> maps:get(resumes, Counts()) > maps:get(resumes, OverTcp) end),
+    grown(OverTcp, Counts()).
+
+grown(Before, Now) ->
+    ?assertEqual([], [{Key, Count, Now} || {Key, Count} <- maps:to_list(Before), maps:get(Key, Now, -1) < Count]).

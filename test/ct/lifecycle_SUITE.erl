@@ -6,24 +6,30 @@
 -import(inet_rdma_test_node, [call/4, name/1]).
 
 -export([all/0, suite/0, init_per_testcase/2, end_per_testcase/2]).
--export([thousand_connects_leak_nothing/1, death_of_the_acceptor_keeps_live_links/1]).
+-export([thousand_connects_leak_nothing/1, links_that_fail_leave_no_row/1, many_links_leave_room_for_failures/1]).
+-export([tables_outlive_what_works_on_them/1, every_start_has_the_tables/1]).
+-export([death_of_the_acceptor_keeps_live_links/1]).
 -export([end_while_options_are_read/1, end_of_a_suspended_link/1, stop_after_storms/1]).
 
 -define(MB, 1048576).
 
 suite() ->
-    [{timetrap, {minutes, 3}}].
+    [{timetrap, {minutes, 3 + connects() div 500}}].
 
 all() ->
     [
-        thousand_connects_leak_nothing, death_of_the_acceptor_keeps_live_links, end_while_options_are_read,
-        end_of_a_suspended_link, stop_after_storms
+        thousand_connects_leak_nothing, links_that_fail_leave_no_row, many_links_leave_room_for_failures,
+        tables_outlive_what_works_on_them, every_start_has_the_tables, death_of_the_acceptor_keeps_live_links,
+        end_while_options_are_read, end_of_a_suspended_link, stop_after_storms
     ].
 
-init_per_testcase(Case, Config) when Case =:= end_while_options_are_read; Case =:= end_of_a_suspended_link ->
-    inet_rdma_test_node:only_rdma(Config);
+init_per_testcase(Case, Config) when
+    Case =:= thousand_connects_leak_nothing; Case =:= death_of_the_acceptor_keeps_live_links;
+    Case =:= stop_after_storms
+->
+    Config;
 init_per_testcase(_Case, Config) ->
-    Config.
+    inet_rdma_test_node:only_rdma(Config).
 
 end_per_testcase(_Case, _Config) ->
     inet_rdma_test_node:stop_all().
@@ -33,7 +39,7 @@ thousand_connects_leak_nothing(_Config) ->
     %% The first ones load code and let allocators and tables grow to their working size.
     cycles(A, B, 100),
     Before = [{Node, usage(Node), footprint(Node), rss(Node)} || Node <- [A, B]],
-    cycles(A, B, 1000),
+    cycles(A, B, connects()),
     [
         begin
             ok = inet_rdma_test_os:await_footprint(maps:get(os_pid, Node), Footprint),
@@ -44,6 +50,8 @@ thousand_connects_leak_nothing(_Config) ->
         end
      || {Node, Usage, Footprint, Rss} <- Before
     ].
+
+connects() -> list_to_integer(os:getenv("INET_RDMA_LIFECYCLE_CONNECTS", "1000")).
 
 %% Each side closes in turn; the other's connect comes with a message, small or large.
 cycles(A, B, Count) ->
@@ -64,6 +72,7 @@ usage(Node) ->
         processes => call(Node, erlang, system_info, [process_count]),
         ports => call(Node, erlang, system_info, [port_count]),
         tables => length(call(Node, ets, all, [])),
+        rows => length(rows(Node)),
         memory => call(Node, erlang, memory, [total])
     }.
 
@@ -77,6 +86,87 @@ await_usage(Node, Before) ->
             Grown -> maps:with(Grown, Now)
         end
     end).
+
+%% The rows of links and sessions.
+rows(Node) -> lists:append([call(Node, ets, tab2list, [Table]) || Table <- tables(Node)]).
+
+tables(Node) ->
+    [Table || Table <- call(Node, ets, all, []), lists:member(Table, [inet_rdma_links, inet_rdma_sessions])].
+
+%% Both nodes connect at once and disconnect at once, so that links end in every state of their start.
+links_that_fail_leave_no_row(_Config) ->
+    Nodes = [A, B] = inet_rdma_test_node:start_all(2, #{}),
+    [
+        begin
+            AtMicros = os:system_time(microsecond) + 5000,
+            [
+                call(Node, erlang, spawn, [inet_rdma_test_remote, connect_at, [name(Peer), AtMicros]])
+             || {Node, Peer} <- [{A, B}, {B, A}]
+            ],
+            ok = inet_rdma_test_wait:holds(pause, 5 + rand:uniform(15), fun() -> true end),
+            [_ = call(Node, erlang, disconnect_node, [name(Peer)]) || {Node, Peer} <- [{A, B}, {B, A}]]
+        end
+     || _ <- lists:seq(1, 300)
+    ],
+    inet_rdma_test_wait:until(no_rows, 20000, fun() ->
+        [_ = call(Node, erlang, disconnect_node, [name(Peer)]) || {Node, Peer} <- [{A, B}, {B, A}]],
+        case [Row || Node <- Nodes, Row <- rows(Node)] of
+            [] -> true;
+            Rows -> Rows
+        end
+    end).
+
+%% What a node remembers of failures does not depend on the number of its links, and the last failure has a place
+%% beside any number of others.
+many_links_leave_room_for_failures(_Config) ->
+    A = inet_rdma_test_node:start("a"),
+    {Reason, LeftMs} = call(A, inet_rdma_test_remote, fail_among, [{links, 5000}]),
+    ?assertEqual({<<"it fails">>, true}, {Reason, LeftMs > 0}),
+    ?assertMatch({<<"it fails">>, _}, call(A, inet_rdma_test_remote, fail_among, [{failures, 5000}])),
+    ?assert(call(A, ets, info, [inet_rdma_failures, size]) < 5000).
+
+%% The processes beside net_kernel come again after their death, and know the links that are up. The supervisor owns the
+%% tables, so it takes no row with it.
+tables_outlive_what_works_on_them(_Config) ->
+    [A, B] = inet_rdma_test_node:connected_pair(#{}),
+    Watcher = inet_rdma_test_node:watch(A, B),
+    Rows = lists:sort(rows(A)),
+    ?assertMatch([_, _], Rows),
+    [
+        begin
+            Pid = call(A, erlang, whereis, [Name]),
+            true = call(A, erlang, exit, [Pid, kill]),
+            inet_rdma_test_wait:until({again, Name}, 10000, fun() ->
+                New = call(A, erlang, whereis, [Name]),
+                is_pid(New) andalso New =/= Pid
+            end)
+        end
+     || Name <- [inet_rdma_keeper, inet_rdma_node_watch]
+    ],
+    ?assertEqual(Rows, lists:sort(rows(A))),
+    ?assertEqual([], call(A, inet_rdma_test_watch, seen, [Watcher])),
+    [true = call(X, erlang, disconnect_node, [name(Y)]) || {X, Y} <- [{A, B}]],
+    inet_rdma_test_wait:until(no_rows, 10000, fun() -> rows(A) =:= [] end),
+    inet_rdma_test_wait:until(recorded, 10000, fun() ->
+        lists:any(fun(#{event := Event}) -> Event =:= <<"nodedown">> end,
+                  call(A, inet_rdma_recorder, history, [name(B), 20]))
+    end).
+
+%% However the distribution is started: with a listener and without, by hand, stopped and started again.
+every_start_has_the_tables(_Config) ->
+    [Listens, Deaf, Late] = inet_rdma_test_node:start_all([
+        {"a", #{}}, {"deaf", #{args => ["-dist_listen", "false"]}}, {"late", #{name => none}}
+    ]),
+    [?assertMatch({_, [_, _]}, {name(Node), tables(Node)}) || Node <- [Listens, Deaf]],
+    [
+        begin
+            ?assertEqual([], tables(Late)),
+            {ok, _} = call(Late, net_kernel, start, [[inet_rdma_late, shortnames]]),
+            ?assertMatch([_, _], tables(Late)),
+            ok = call(Late, net_kernel, stop, [])
+        end
+     || _ <- [1, 2]
+    ].
 
 %% net_kernel starts a new acceptor; connected nodes do not notice, other nodes can connect.
 death_of_the_acceptor_keeps_live_links(_Config) ->

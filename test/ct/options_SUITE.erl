@@ -9,6 +9,7 @@
 -export([end_per_testcase/2, good_values_work/1, bad_values_are_named/1]).
 -export([unknown_key_is_named/1, key_without_a_value/1, several_flags/1]).
 -export([environment_of_the_application/1, command_line_wins/1, bad_environment_is_named/1]).
+-export([wrong_later_leaves_links_up/1, tick_time_of_connections_that_stand_by/1]).
 -export([terms_on_the_command_line/1, wrong_when_the_distribution_started/1, tick_time_of_the_distribution/1]).
 -export([flags_of_other_carriers_are_left_alone/1, flags_that_make_prints_work/1, fabric_that_is_not_there/1]).
 -export([required_fabric_that_is_not_there/1, application_that_cannot_be_loaded/1,
@@ -23,7 +24,8 @@ all() ->
         command_line_wins, bad_environment_is_named, flags_of_other_carriers_are_left_alone,
         flags_that_make_prints_work, fabric_that_is_not_there, required_fabric_that_is_not_there,
         application_that_cannot_be_loaded, application_that_is_not_loaded_in_time, terms_on_the_command_line,
-        wrong_when_the_distribution_started, tick_time_of_the_distribution
+        wrong_when_the_distribution_started, tick_time_of_the_distribution, wrong_later_leaves_links_up,
+        tick_time_of_connections_that_stand_by
     ],
     Singles ++ [{group, Key} || Key <- inet_rdma_test_options:keys()].
 
@@ -164,6 +166,55 @@ tick_time_of_the_distribution(_Config) ->
             Other -> Other
         end
     end).
+
+%% Options that are wrong now, or ask for TLS, keep new links from coming up. A link that is up resumes with its own.
+wrong_later_leaves_links_up(_Config) ->
+    Nodes = [A, B] = inet_rdma_test_node:connected_pair(#{rdma => [{fabric, tcp}]}),
+    Watcher = inet_rdma_test_node:watch(A, B),
+    [
+        begin
+            [ok = call(Node, application, set_env, [inet_rdma, Key, Value]) || Node <- Nodes],
+            [
+                begin
+                    #{resumes := Before} = call(A, inet_rdma, info, [name(B)]),
+                    ok = call(Loser, inet_rdma_test_remote, end_part, [socket]),
+                    inet_rdma_test_wait:until({resumed, Key}, 10000, fun() ->
+                        #{resumes := Now} = call(A, inet_rdma, info, [name(B)]),
+                        Now > Before
+                    end)
+                end
+             || Loser <- Nodes
+            ],
+            C = inet_rdma_test_node:start("c"),
+            ?assertEqual({Key, pang}, {Key, call(C, net_adm, ping, [name(A)])}),
+            [ok = call(Node, application, unset_env, [inet_rdma, Key]) || Node <- Nodes]
+        end
+     || {Key, Value} <- [{ring_bytes, nonsense}, {security, tls}]
+    ],
+    ?assertEqual([], call(A, inet_rdma_test_watch, seen, [Watcher])).
+
+%% While shared memory carries a link the kernel probes its TCP connection in the time of net_ticktime, also when that
+%% changes.
+tick_time_of_connections_that_stand_by(_Config) ->
+    Nodes = [A, B] = inet_rdma_test_node:connected_pair(#{args => ["-kernel", "net_ticktime", "8"]}),
+    ok = inet_rdma_test_link:await(A, B, shm),
+    Watcher = inet_rdma_test_node:watch(A, B),
+    [
+        begin
+            [_ = call(Node, net_kernel, set_net_ticktime, [Seconds, 0]) || Node <- Nodes],
+            [
+                inet_rdma_test_wait:until({user_timeout, name(Node), Seconds}, 20000, fun() ->
+                    case call(Node, net_kernel, getopts, [name(Peer), [{raw, 6, 18, 4}]]) of
+                        {ok, [{raw, 6, 18, <<Ms:32/native>>}]} when Ms =:= Seconds * 1000 -> true;
+                        Other -> {not_yet, Other}
+                    end
+                end)
+             || {Node, Peer} <- [{A, B}, {B, A}]
+            ]
+        end
+     || Seconds <- [8, 4, 12]
+    ],
+    ?assertEqual([], call(A, inet_rdma_test_watch, seen, [Watcher])).
 
 %% Without a device, a node with the option fabric verbs keeps its links on TCP, and both nodes know what the machine
 %% lacks.

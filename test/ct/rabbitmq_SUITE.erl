@@ -5,7 +5,7 @@
 -include_lib("stdlib/include/assert.hrl").
 
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
--export([quorum_queues_under_cuts/1]).
+-export([cluster_links_have_data/1, quorum_queues_under_cuts/1]).
 
 %% What rabbitmqctl evaluates: the cuts and, with the option compress, the bytes of each link.
 -define(LINKS, "[maps:with([node, losses, resumes, plain_bytes_sent, wire_bytes_sent, compress_us], Link)"
@@ -15,7 +15,7 @@ suite() ->
     [{timetrap, {minutes, 10 + seconds() div 60}}].
 
 all() ->
-    [quorum_queues_under_cuts].
+    [cluster_links_have_data, quorum_queues_under_cuts].
 
 seconds() -> list_to_integer(os:getenv("INET_RDMA_RABBITMQ_SECONDS", "0")).
 
@@ -29,6 +29,51 @@ init_per_suite(Config) ->
 
 end_per_suite(_Config) ->
     ok.
+
+%% What the management plugin shows as "Cluster links", and the exporter of RabbitMQ as the distribution's traffic.
+cluster_links_have_data(Config) ->
+    Directory = proplists:get_value(priv_dir, Config),
+    {ok, _} = application:ensure_all_started(inets),
+    [Api, Metrics] = [inet_rdma_test_os:free_port() || _ <- [1, 2]],
+    Plugins = [listens("rabbitmq_management", "listener", Api), listens("rabbitmq_prometheus", "tcp_config", Metrics)],
+    R1 = inet_rdma_test_broker:start(Directory, "r1", flags() ++ lists:append(Plugins)),
+    R2 = inet_rdma_test_broker:start(Directory, "r2", flags()),
+    try
+        ok = inet_rdma_test_broker:join(R2, R1),
+        ok = inet_rdma_test_broker:enable(R1, ["rabbitmq_management", "rabbitmq_prometheus"]),
+        #{name := Name} = R1,
+        Peer = maps:get(name, R2),
+        Links = "http://127.0.0.1:" ++ integer_to_list(Api) ++ "/api/nodes/" ++ Name ++ "?columns=cluster_links",
+        Received = received(Links, Peer, 0),
+        Later = received(Links, Peer, Received),
+        ct:pal("~b, later ~b bytes received", [Received, Later]),
+        Page = answer("http://127.0.0.1:" ++ integer_to_list(Metrics) ++ "/metrics"),
+        Lines = [Line || "erlang_vm_dist_recv_bytes" ++ _ = Line <- string:lexemes(Page, "\n"),
+                         string:find(Line, Peer) =/= nomatch],
+        ?assertMatch([_], Lines)
+    after
+        [inet_rdma_test_broker:stop(Broker) || Broker <- [R1, R2]]
+    end.
+
+%% Waits until the page has more received bytes of the link to the peer than these.
+received(Links, Peer, Before) ->
+    Link = ["\"name\":\"", Peer, "\",\"peer_addr\":\"127[0-9.]+\",\"peer_port\":[0-9]+,\"sock_addr\":\"127[0-9.]+\","
+            "\"sock_port\":[0-9]+,\"recv_bytes\":([0-9]+),\"send_bytes\":[1-9]"],
+    inet_rdma_test_wait:until({more_than, Before}, 20000, fun() ->
+        Page = answer(Links),
+        case re:run(Page, Link, [{capture, [1], list}]) of
+            {match, [Bytes]} -> list_to_integer(Bytes) > Before andalso {ok, list_to_integer(Bytes)};
+            nomatch -> Page
+        end
+    end).
+
+answer(Url) ->
+    Basic = {"authorization", "Basic " ++ base64:encode_to_string("guest:guest")},
+    %% Without options of ssl httpc of OTP 27 asks the host for its certificates, of which a small host has none.
+    {ok, {{_, 200, _}, _, Body}} = httpc:request(get, {Url, [Basic]}, [{ssl, []}], []),
+    Body.
+
+listens(Application, Key, Port) -> ["-" ++ Application, Key, lists:concat(["[{port,", Port, "}]"])].
 
 quorum_queues_under_cuts(Config) ->
     Directory = proplists:get_value(priv_dir, Config),

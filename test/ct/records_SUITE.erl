@@ -233,14 +233,14 @@ link_asks_for_a_key(_Config) ->
     {{Port, Left}, {RightPort, Right}} = links(#{renew_bytes => 1000}),
     [] = port_control(Port, ?WATCH, []),
     true = port_command(Port, rand:bytes(500)),
-    receive {'$inet_rdma', Port, key_due} -> ct:fail(too_early) after 0 -> ok end,
+    receive {'$inet_rdma', Port, key_due, {carried, queue_pair, false}} -> ct:fail(too_early) after 0 -> ok end,
     true = port_command(Port, rand:bytes(500)),
-    receive {'$inet_rdma', Port, key_due} -> ok end,
+    receive {'$inet_rdma', Port, key_due, {carried, queue_pair, false}} -> ok end,
     Key = crypto_key(),
     ok = inet_rdma_nif:link_receive_key(Right, 1, Key),
     ok = inet_rdma_nif:link_send_key(Left, 1, Key),
     true = port_command(Port, rand:bytes(2000)),
-    receive {'$inet_rdma', Port, key_due} -> ok end,
+    receive {'$inet_rdma', Port, key_due, {carried, queue_pair, false}} -> ok end,
     true = port_close(Port),
     receive {'EXIT', RightPort, _} -> ok end.
 

@@ -13,7 +13,8 @@
 -export([moves_to_shared_memory/1, stays_on_tls_with_plain_inet_tls/1, socket_that_is_kept/1, tcp_only_is_refused/1,
          no_weaker_way/1, security_holds_until_the_end/1, security_asked_for_too_late/1, later_version_of_tls/1,
          wrong_starts/1, over_ipv6/1, mesh_of_both/1, simultaneous_connects/1, end_of_each_part/1,
-         nothing_is_left_behind/1, socket_backend/1, another_otp_with_inet_tls/1, another_otp_with_inet_rdma/1]).
+         nothing_is_left_behind/1, socket_backend/1, acceptor_answers_when_its_link_is_up/1,
+         another_otp_with_inet_tls/1, another_otp_with_inet_rdma/1]).
 
 suite() ->
     [{timetrap, {minutes, 5}}, {ct_hooks, [inet_rdma_test_tls]}].
@@ -23,7 +24,7 @@ all() ->
         moves_to_shared_memory, stays_on_tls_with_plain_inet_tls, socket_that_is_kept, tcp_only_is_refused,
         no_weaker_way, security_holds_until_the_end, security_asked_for_too_late, later_version_of_tls, wrong_starts,
         over_ipv6, mesh_of_both, simultaneous_connects, end_of_each_part, nothing_is_left_behind,
-        socket_backend, another_otp_with_inet_tls, another_otp_with_inet_rdma
+        socket_backend, acceptor_answers_when_its_link_is_up, another_otp_with_inet_tls, another_otp_with_inet_rdma
     ].
 
 init_per_testcase(Case, Config) when Case =:= another_otp_with_inet_tls; Case =:= another_otp_with_inet_rdma ->
@@ -50,6 +51,11 @@ moves_to_shared_memory(Config) ->
      || {X, Y} <- [{A, B}, {B, A}, {A, B}]
     ].
 
+%% The connection has left TLS by then.
+acceptor_answers_when_its_link_is_up(Config) ->
+    [A, B] = pair(Config),
+    inet_rdma_test_link:acceptor_answers_when_up(A, B).
+
 %% The protocol that net_kernel of the first node shows for its link to the second: of a #net_address{}.
 protocol(A, B) ->
     {ok, Address} = call(A, net_kernel, node_info, [name(B), address]),
@@ -72,7 +78,7 @@ stays_on_tls_with_plain_inet_tls(Config) ->
      || {X, Y} <- [{A, Plain}, {Plain, A}, {A, Plain}]
     ].
 
-%% A session's port cannot take a socket of the module socket: such links have no session. They move all the same.
+%% TLS connects by a socket of the module socket then. The session's port takes that, too, and outlives its loss.
 socket_backend(Config) ->
     [Tcp, Auto, Plain] = [
         begin
@@ -88,13 +94,31 @@ socket_backend(Config) ->
             case [X, Y] -- [Auto, B] of
                 [] -> [ok = inet_rdma_test_link:await(P, Q, shm) || {P, Q} <- [{X, Y}, {Y, X}]];
                 _ when Y =:= Plain -> stayed(X, Y);
-                _ -> stayed(X, Y, "inet_backend is socket")
+                _ -> [ok = inet_rdma_test_link:await(P, Q, tcp) || {P, Q} <- [{X, Y}, {Y, X}]]
             end,
             ok = inet_rdma_test_link:exercise(X, Y),
+            _ = [resumes(X, Y) || Y =/= Plain],
             ok = inet_rdma_test_link:disconnect(X, Y)
         end
      || {X, Y} <- [{Auto, B}, {B, Auto}, {Tcp, Auto}, {Tcp, Plain}]
     ].
+
+%% Either node loses the link's TCP connection, and the link has another one.
+resumes(X, Y) ->
+    Watcher = inet_rdma_test_node:watch(X, Y),
+    [
+        begin
+            #{resumes := Before} = call(X, inet_rdma, info, [name(Y)]),
+            ok = call(Loser, inet_rdma_test_remote, end_part, [socket]),
+            inet_rdma_test_wait:until(resumed, 20000, fun() ->
+                #{resumes := Now} = call(X, inet_rdma, info, [name(Y)]),
+                Now > Before
+            end),
+            ?assertEqual(name(Y), call(X, erpc, call, [name(Y), erlang, node, []]))
+        end
+     || Loser <- [X, Y]
+    ],
+    ?assertEqual([], call(X, inet_rdma_test_watch, seen, [Watcher])).
 
 %% After TLS has not given back the socket of a link, further links to that node stay inside TLS for a while.
 socket_that_is_kept(Config) ->

@@ -144,7 +144,7 @@ keys_that_nobody_asked_for(Config) ->
             connect(A, B),
             ok = call(B, inet_rdma_test_log, forget, []),
             [{_, _, Connection, <<"shm">>, _, _}] =
-                call(A, ets, lookup, [inet_rdma_links, {link, atom_to_binary(name(B))}]),
+                call(A, ets, lookup, [inet_rdma_links, atom_to_binary(name(B))]),
             Supervisors = [supervisor(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
             ok = call(A, inet_rdma_transport, send, [Connection, Said]),
             [ended(Supervisor) || Supervisor <- Supervisors],
@@ -171,4 +171,4 @@ keys_without_the_library(_Config) ->
     Keys = inet_rdma_keys:new({link, make_ref()}, true),
     Message = term_to_binary({key, 1, <<1:256>>}),
     {error, {unknown, _} = Fault} = inet_rdma_keys:handle_received(Keys, no_connection, Message),
-    ?assertMatch({unknown, <<"inet_rdma_nif was loaded anew", _/binary>>, false}, inet_rdma_link_guard:ended_by(Fault)).
+    ?assertMatch({unknown, <<"inet_rdma_nif was loaded anew", _/binary>>, false}, inet_rdma_link_log:ended_by(Fault)).

@@ -11,11 +11,15 @@
 -export([ping_and_calls/1, links_monitors_and_spawns/1, sizes_both_ways/1, order_under_mixed_sizes/1,
          bulk_goes_through_the_ring/1, simultaneous_connects/1, hundred_connects_leave_nothing/1, streams/1,
          streams_inside_tls/1, settlement/1, hidden_node_with_an_ipv6_name/1, each_link_has_a_fabric_of_its_own/1,
-         killed_and_back_under_the_same_name/1, stopped_nodes_leave_nothing/1, tcp_connection_cut/1,
-         rings_grow_and_shrink/1, streams_land_on_demand/1, landed_bytes_are_handed_over/1]).
+         killed_and_back_under_the_same_name/1, crashed_node_is_down_while_it_dumps/1, stopped_nodes_leave_nothing/1,
+         tcp_connection_cut/1, rings_grow_and_shrink/1, streams_land_on_demand/1, landed_bytes_are_handed_over/1]).
 
 -define(MB, 1048576).
 -define(TICKTIME_S, 60).
+%% Longer than the suite: no end may come from there.
+-define(CRASH_TICKTIME_S, 36000).
+%% Ends a case that hangs.
+-define(CRASH_BOUND_MS, 600000).
 
 suite() ->
     [{timetrap, {minutes, 12}}].
@@ -28,8 +32,8 @@ groups() ->
         ping_and_calls, links_monitors_and_spawns, sizes_both_ways, order_under_mixed_sizes,
         bulk_goes_through_the_ring, simultaneous_connects, hundred_connects_leave_nothing, streams,
         streams_inside_tls, settlement, hidden_node_with_an_ipv6_name, each_link_has_a_fabric_of_its_own,
-        killed_and_back_under_the_same_name, stopped_nodes_leave_nothing, tcp_connection_cut, rings_grow_and_shrink,
-        streams_land_on_demand, landed_bytes_are_handed_over
+        killed_and_back_under_the_same_name, crashed_node_is_down_while_it_dumps, stopped_nodes_leave_nothing,
+        tcp_connection_cut, rings_grow_and_shrink, streams_land_on_demand, landed_bytes_are_handed_over
     ],
     [{rxe, [], Cases}, {siw, [], Cases}].
 
@@ -337,6 +341,29 @@ killed_and_back_under_the_same_name(Config) ->
         end
      || _ <- [first, again]
     ].
+
+%% The crash dump goes into a pipe that is not read: the process lives on, and its queue pair with it. Nothing but the
+%% crash may end the link.
+crashed_node_is_down_while_it_dumps(Config) ->
+    [_, _] = inet_rdma_vm:pair(Config),
+    Before = inet_rdma_vm:resources(),
+    Named = fun(Prefix, More) ->
+        Args = ["-kernel", "net_ticktime", integer_to_list(?CRASH_TICKTIME_S)],
+        Options = inet_rdma_vm:name_at(Prefix, proplists:get_value(ipv4, Config), More#{args => Args}),
+        {Prefix, inet_rdma_test_node:alone(Options)}
+    end,
+    Dumps = inet_rdma_test_os:endless_dump(proplists:get_value(priv_dir, Config)),
+    [C, D] = inet_rdma_test_node:start_all([Named("c", #{}), Named("d", #{under => Dumps})]),
+    ok = inet_rdma_test_node:connect(C, D),
+    [ok = inet_rdma_test_link:await(X, Y, verbs) || {X, Y} <- [{C, D}, {D, C}]],
+    Watcher = inet_rdma_test_node:watch(C, D),
+    peer:cast(maps:get(peer, D), erlang, halt, ["a slogan"]),
+    inet_rdma_test_wait:until(nodedown, ?CRASH_BOUND_MS, fun() ->
+        length(call(C, inet_rdma_test_watch, seen, [Watcher])) >= 2
+    end),
+    ?assert(inet_rdma_test_os:is_alive(maps:get(os_pid, D))),
+    [inet_rdma_test_node:kill(Node) || Node <- [D, C]],
+    inet_rdma_vm:await_resources(Before).
 
 %% A node whose distribution was started by hand can end it; then it stops in order.
 stopped_nodes_leave_nothing(Config) ->

@@ -1,0 +1,265 @@
+%% Faults of a network that no kernel reports: packets of a connection vanish, addresses change, a network is away, slow
+%% or lossy. A link outlives them, and its traffic is checked. Only the tick time ends a link that stays silent.
+%%
+%% The hosts are network namespaces (inet_rdma_test_hosts). The tick time is long where a link must be mended, so that
+%% nothing but the suspicion of its path mends it.
+-module(silence_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-import(inet_rdma_test_node, [call/4, name/1]).
+-import(inet_rdma_test_hosts, [both/2]).
+-import(inet_rdma_test_lasting, [nodes/3, pair/3, resumes/2, resumed/3, watch/2, no_nodedown/1, await_nodedown/1,
+                                 undisturbed/1]).
+
+-export([all/0, suite/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
+-export([init_per_testcase/2, end_per_testcase/2]).
+-export([forgotten/1, forgotten_one_way/1, forgotten_at_rest/1, addresses_change/1, network_away/1, black_hole/1]).
+-export([slow_and_lossy/1, stopped_peer/1, away_for_too_long/1, turned_off/1, standby_forgotten/1]).
+-export([random_silences/1]).
+
+-define(TICKTIME, 60).
+%% For links that are to end.
+-define(SHORT_TICKTIME, 8).
+-define(AWAY_MS, 12000).
+-define(STOPPED_MS, 8000).
+%% Much less than a network is away: this time runs only while a link is known to have no path.
+-define(SURVIVE_MS, 2000).
+-define(SILENCE_MOST_MS, 3000).
+
+suite() ->
+    [{timetrap, {minutes, 4 + silences() div 60}}].
+
+all() ->
+    [{group, Group} || {Group, _, _} <- groups()].
+
+groups() ->
+    Vanishing = [forgotten, forgotten_one_way, forgotten_at_rest, addresses_change],
+    Carried = [network_away, slow_and_lossy, stopped_peer, away_for_too_long],
+    [
+        {tcp, [], Vanishing ++ Carried ++ [black_hole, turned_off, random_silences]},
+        {tls, [], Vanishing ++ [black_hole]},
+        {inet6, [], Vanishing},
+        {shm, [], [standby_forgotten]}
+    ].
+
+%% How many silences links get in random_silences: what CI has time for; INET_RDMA_SILENCES=10000 by hand.
+silences() -> list_to_integer(os:getenv("INET_RDMA_SILENCES", "30")).
+
+init_per_suite(Config) ->
+    Config.
+
+end_per_suite(_Config) ->
+    ok.
+
+init_per_group(Way, Config) ->
+    inet_rdma_test_hosts:init_group(Way, [a, b], Config).
+
+end_per_group(_Group, _Config) ->
+    ok.
+
+%% A network that is slow, away or away for too long means the same for every carrier.
+init_per_testcase(Case, Config) when Case =:= slow_and_lossy; Case =:= stopped_peer; Case =:= away_for_too_long;
+                                     Case =:= network_away ->
+    hosts(2, Config);
+init_per_testcase(Case, Config) ->
+    case inet_rdma_test_node:only_rdma(Config) of
+        {skip, _} = Skip -> Skip;
+        _ when Case =:= random_silences -> hosts(4, Config);
+        _ when Case =:= standby_forgotten -> hosts(2, with_scratch(Config));
+        _ -> hosts(2, Config)
+    end.
+
+hosts(Count, Config) ->
+    inet_rdma_test_hosts:needed(Config, Count, proplists:get_value(family, Config, inet)).
+
+pair(Config) -> pair(Config, []).
+
+pair(Config, Rdma) -> pair(Config, Rdma, ?TICKTIME).
+
+%% A short name, as it becomes part of the name of a Unix socket, below a directory that no other user writes to.
+with_scratch(Config) ->
+    Scratch = filename:join("/run", inet_rdma_test_node:unique("inet_rdma")),
+    ok = file:make_dir(Scratch),
+    ok = file:change_mode(Scratch, 8#700),
+    [{scratch, Scratch} | Config].
+
+end_per_testcase(_Case, Config) ->
+    inet_rdma_test_node:stop_all(),
+    _ = [inet_rdma_test_hosts:stop(Hosts) || {hosts, Hosts} <- Config],
+    _ = [file:del_dir_r(Scratch) || {scratch, Scratch} <- Config],
+    ok.
+
+%% A firewall on the way has forgotten the connection, and drops what belongs to it. Others pass.
+forgotten(Config) ->
+    {Hosts, [A, B]} = pair(Config),
+    Traffic = inet_rdma_test_traffic:start(A, B),
+    [mended(both(a, b), A, B, Hosts) || _ <- [1, 2]],
+    undisturbed(Traffic).
+
+%% One direction of it alone.
+forgotten_one_way(Config) ->
+    {Hosts, [A, B]} = pair(Config),
+    Traffic = inet_rdma_test_traffic:start_small(A, B),
+    [mended([Way], A, B, Hosts) || Way <- both(a, b)],
+    undisturbed(Traffic).
+
+%% Nothing goes over the link until a process calls the other node: the call is answered.
+forgotten_at_rest(Config) ->
+    {Hosts, [A, B]} = pair(Config),
+    Watchers = watch(A, B),
+    [
+        begin
+            ok = inet_rdma_test_hosts:forget(Ways, Hosts),
+            ?assertEqual(name(Y), call(X, erpc, call, [name(Y), erlang, node, []])),
+            ok = inet_rdma_test_link:exercise(A, B)
+        end
+     || Ways <- [both(a, b), [{a, b}], [{b, a}]], {X, Y} <- [{A, B}, {B, A}]
+    ],
+    no_nodedown(Watchers).
+
+%% The name of a node resolves to its new address, and the packets to the old one are lost. In the end both nodes have
+%% moved at once: neither address that the link has known is right.
+addresses_change(Config) ->
+    {Hosts, [A, B]} = pair(Config),
+    Traffic = inet_rdma_test_traffic:start_small(A, B),
+    [
+        begin
+            Before = resumes(A, B),
+            ok = inet_rdma_test_hosts:move(Moving, Hosts),
+            resumed(A, B, Before)
+        end
+     || Moving <- [[b], [a], [a, b]]
+    ],
+    undisturbed(Traffic).
+
+%% Nothing passes, for longer than survive_ms: the path is suspected only, and the link goes on when all passes again.
+network_away(Config) ->
+    {Hosts, [A, B]} = pair(Config, [{survive_ms, ?SURVIVE_MS}]),
+    Traffic = inet_rdma_test_traffic:start(A, B),
+    ok = inet_rdma_test_hosts:silence(both(a, b), Hosts),
+    receive after ?AWAY_MS -> ok end,
+    ok = inet_rdma_test_hosts:pass(Hosts),
+    undisturbed(Traffic).
+
+%% Large packets of the connection vanish, small ones and acknowledgements pass.
+black_hole(Config) ->
+    {Hosts, [A, B]} = pair(Config),
+    Traffic = inet_rdma_test_traffic:start(A, B),
+    Before = resumes(A, B),
+    ok = inet_rdma_test_hosts:forget(both(a, b), 1300, Hosts),
+    resumed(A, B, Before),
+    undisturbed(Traffic).
+
+%% A path that is bad is not lost: no resume is needed, and none is excluded.
+slow_and_lossy(Config) ->
+    {Hosts, [A, B]} = pair(Config),
+    Ways = both(a, b),
+    ok = inet_rdma_test_hosts:delay(Ways, 1, Hosts),
+    Traffic = inet_rdma_test_traffic:start_small(A, B),
+    [
+        begin
+            ok = Make(),
+            receive after ?STOPPED_MS -> ok end
+        end
+     || Make <- [
+            fun() -> inet_rdma_test_hosts:delay(Ways, 800, Hosts) end,
+            fun() ->
+                ok = inet_rdma_test_hosts:pass(Hosts),
+                inet_rdma_test_hosts:lose(Ways, 10, Hosts)
+            end
+        ]
+    ],
+    ok = inet_rdma_test_hosts:pass(Hosts),
+    undisturbed(Traffic).
+
+%% The peer's kernel acknowledges what its stopped node does not read.
+stopped_peer(Config) ->
+    {_, [A, B]} = pair(Config),
+    Traffic = inet_rdma_test_traffic:start(A, B),
+    inet_rdma_test_node:suspend(B),
+    receive after ?STOPPED_MS -> ok end,
+    inet_rdma_test_node:resume(B),
+    undisturbed(Traffic).
+
+%% Both nodes hear that the link has ended, and can connect again.
+away_for_too_long(Config) ->
+    {Hosts, [A, B]} = pair(Config, [], ?SHORT_TICKTIME),
+    Watchers = watch(A, B),
+    ok = inet_rdma_test_hosts:silence(both(a, b), Hosts),
+    await_nodedown(Watchers),
+    ok = inet_rdma_test_hosts:pass(Hosts),
+    ok = inet_rdma_test_node:connect(A, B),
+    ok = inet_rdma_test_link:exercise(A, B).
+
+%% Nothing suspects the path: the link freezes, and ends by the tick time.
+turned_off(Config) ->
+    {Hosts, [A, B]} = pair(Config, [{dead_after_ms, 0}], ?SHORT_TICKTIME),
+    Watchers = watch(A, B),
+    Before = resumes(A, B),
+    ok = inet_rdma_test_hosts:forget(both(a, b), Hosts),
+    await_nodedown(Watchers),
+    %% Behind it nodes connect anew.
+    ok = inet_rdma_test_node:connect(A, B),
+    ?assertEqual([0, 0], Before),
+    ?assertEqual([0, 0], resumes(A, B)).
+
+%% Shared memory carries the link, and its TCP connection, which stands by, has been forgotten: the nodes make another
+%% one, and no process hears of it.
+standby_forgotten(Config) ->
+    Directory = proplists:get_value(scratch, Config),
+    {Hosts, [A, B]} = pair(Config, [{shm_directory, list_to_binary(Directory)}], ?SHORT_TICKTIME),
+    ?assertEqual(shm, inet_rdma_test_link:fabric(A, B)),
+    [ok = call(Node, inet_rdma_test_log, install, []) || Node <- [A, B]],
+    Traffic = inet_rdma_test_traffic:start_small(A, B),
+    mended(both(a, b), A, B, Hosts),
+    undisturbed(Traffic),
+    ?assertEqual([[], []], [call(Node, inet_rdma_test_log, lines, []) || Node <- [A, B]]),
+    ?assertEqual([shm, shm], [inet_rdma_test_link:fabric(X, Y) || {X, Y} <- [{A, B}, {B, A}]]).
+
+%% Silences of all six links of four nodes, three at a time, one way or both, some of links that are at rest. Nothing is
+%% lost, no link ends, and nothing is left behind.
+random_silences(Config) ->
+    {Hosts, Nodes} = nodes(Config, [], ?TICKTIME),
+    ok = inet_rdma_test_node:mesh(Nodes),
+    [A, B, C, D] = Nodes,
+    Busy = [{A, B}, {B, C}, {C, D}, {D, A}],
+    Matchings = [[{a, b}, {c, d}], [{a, c}, {b, d}], [{a, d}, {b, c}]],
+    %% The first traffic loads code and starts what serves all.
+    under_traffic(Busy, fun() -> silence_at_random(Matchings, 3, Hosts) end),
+    Before = [{Node, inet_rdma_test_usage:of_node(Node)} || Node <- Nodes],
+    Watchers = [Watcher || {X, Y} <- [{A, C}, {B, D}], Watcher <- watch(X, Y)],
+    under_traffic(Busy, fun() -> silence_at_random(Matchings, silences(), Hosts) end),
+    [ok = inet_rdma_test_link:exercise(X, Y) || {X, Y} <- [{A, C}, {B, D}]],
+    no_nodedown(Watchers),
+    [ok = call(Node, inet_rdma_test_log, forget, []) || Node <- Nodes],
+    [ok = inet_rdma_test_usage:await(Node, Usage) || {Node, Usage} <- Before].
+
+under_traffic(Pairs, Do) ->
+    Traffic = [inet_rdma_test_traffic:start_small(X, Y) || {X, Y} <- Pairs],
+    ok = Do(),
+    [undisturbed(Each) || Each <- Traffic],
+    ok.
+
+%% No two links of a matching have a node in common.
+silence_at_random(Matchings, Count, Hosts) ->
+    Each = Count div length(Matchings),
+    Silencers = [spawn_monitor(fun() -> [silence_one(Links, Hosts) || _ <- lists:seq(1, Each)] end)
+                 || Links <- Matchings],
+    _ = [receive {'DOWN', Ref, process, Pid, Reason} -> ?assertEqual(normal, Reason) end || {Pid, Ref} <- Silencers],
+    ok.
+
+silence_one(Links, Hosts) ->
+    {X, Y} = lists:nth(rand:uniform(length(Links)), Links),
+    Ways = lists:nth(rand:uniform(3), [both(X, Y), [{X, Y}], [{Y, X}]]),
+    receive after rand:uniform(300) -> ok end,
+    ok = inet_rdma_test_hosts:silence(Ways, Hosts),
+    receive after rand:uniform(?SILENCE_MOST_MS) -> ok end,
+    ok = inet_rdma_test_hosts:pass(Ways, Hosts).
+
+%% Forgets the connections, and waits until both nodes go on over others.
+mended(Ways, A, B, Hosts) ->
+    Before = resumes(A, B),
+    ok = inet_rdma_test_hosts:forget(Ways, Hosts),
+    resumed(A, B, Before),
+    [?assert(inet_rdma_test_hosts:vanished(Way, Hosts) > 0) || Way <- Ways].

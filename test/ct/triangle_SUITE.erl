@@ -1,0 +1,193 @@
+%% Networks that part only some of the hosts: the way between two of three or four nodes is cut, and both reach the
+%% others. The link between the two goes over one of these, its traffic is checked, and no node hears of it.
+-module(triangle_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+
+-import(inet_rdma_test_node, [call/4, name/1]).
+-import(inet_rdma_test_hosts, [both/2]).
+-import(inet_rdma_test_lasting, [nodes/3, watch/2, no_nodedown/1, await_nodedown/1, undisturbed/1]).
+
+-export([all/0, suite/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
+-export([init_per_testcase/2, end_per_testcase/2]).
+-export([cut/1, cut_one_way/1, cut_at_rest/1, two_cuts/1, neighbour_dies/1, neighbour_falls_silent/1, turned_off/1]).
+
+%% Long enough that no link ends by it.
+-define(TICKTIME, 60).
+%% For links that are to end.
+-define(SHORT_TICKTIME, 8).
+-define(GLOBAL_NAME, inet_rdma_test_triangle).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    [{group, Group} || {Group, _, _} <- groups()].
+
+groups() ->
+    [
+        {tcp, [], [cut, cut_one_way, cut_at_rest, two_cuts, neighbour_dies, neighbour_falls_silent, turned_off]},
+        {tls, [], [cut, neighbour_dies]},
+        {inet6, [], [cut]}
+    ].
+
+init_per_suite(Config) ->
+    inet_rdma_test_node:only_rdma(Config).
+
+end_per_suite(_Config) ->
+    ok.
+
+init_per_group(Way, Config) ->
+    inet_rdma_test_hosts:init_group(Way, [a, b, c, d], Config).
+
+end_per_group(_Group, _Config) ->
+    ok.
+
+init_per_testcase(Case, Config) ->
+    Count = case lists:member(Case, [two_cuts, neighbour_dies, neighbour_falls_silent]) of
+                true -> 4;
+                false -> 3
+            end,
+    inet_rdma_test_hosts:needed(Config, Count, proplists:get_value(family, Config, inet)).
+
+end_per_testcase(_Case, Config) ->
+    inet_rdma_test_node:stop_all(),
+    _ = [inet_rdma_test_hosts:stop(Hosts) || {hosts, Hosts} <- Config],
+    ok.
+
+%% The link goes over the third node while the cut lasts, and directly again afterwards.
+cut(Config) ->
+    {Hosts, [A, B, C]} = Made = mesh(Config),
+    Watchers = watch_all(Made),
+    ok = name_at(A),
+    Traffic = inet_rdma_test_traffic:start(A, B),
+    ok = inet_rdma_test_hosts:silence(both(a, b), Hosts),
+    [?assertEqual(name(C), await_detour(X, Y)) || {X, Y} <- [{A, B}, {B, A}]],
+    undisturbed(Traffic),
+    named_at(A, [A, B, C]),
+    Behind = inet_rdma_test_traffic:start_small(A, B),
+    [ok = call(Node, inet_rdma_test_log, install, []) || Node <- [A, B]],
+    ok = inet_rdma_test_hosts:pass(Hosts),
+    [await_direct(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
+    undisturbed(Behind),
+    %% The acceptor may see the end of the old connection before it hears of the new one, and tells of a loss then.
+    Logged = lists:append([call(Node, inet_rdma_test_log, lines, []) || Node <- [A, B]]),
+    ?assert(lists:any(fun(Line) -> string:find(Line, "goes directly again") =/= nomatch end, Logged), Logged),
+    inet_rdma_test_wait:until(none_carried, 20000, fun() ->
+        case call(C, inet_rdma_detours, carried, []) of
+            [] -> true;
+            Carried -> Carried
+        end
+    end),
+    named_at(A, [A, B, C]),
+    no_nodedown(Watchers).
+
+%% Either node may be the one whose packets vanish.
+cut_one_way(Config) ->
+    {Hosts, [A, B, _]} = Made = mesh(Config),
+    Watchers = watch_all(Made),
+    [
+        begin
+            Traffic = inet_rdma_test_traffic:start_small(A, B),
+            ok = inet_rdma_test_hosts:silence([Way], Hosts),
+            [await_detour(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
+            undisturbed(Traffic),
+            ok = inet_rdma_test_hosts:pass(Hosts),
+            [await_direct(X, Y) || {X, Y} <- [{A, B}, {B, A}]]
+        end
+     || Way <- both(a, b)
+    ],
+    no_nodedown(Watchers).
+
+%% Nothing goes over the link until a process calls the other node: the call is answered.
+cut_at_rest(Config) ->
+    {Hosts, [A, B, _]} = Made = mesh(Config),
+    Watchers = watch_all(Made),
+    ok = inet_rdma_test_hosts:silence(both(a, b), Hosts),
+    [?assertEqual(name(Y), call(X, erpc, call, [name(Y), erlang, node, []])) || {X, Y} <- [{A, B}, {B, A}]],
+    ok = inet_rdma_test_link:exercise(A, B),
+    no_nodedown(Watchers).
+
+%% Two of the six links of four nodes, with no node in common.
+two_cuts(Config) ->
+    {Hosts, [A, B, C, D]} = Made = mesh(Config),
+    Watchers = watch_all(Made),
+    Traffic = [inet_rdma_test_traffic:start_small(X, Y) || {X, Y} <- [{A, B}, {C, D}]],
+    ok = inet_rdma_test_hosts:silence(both(a, b) ++ both(c, d), Hosts),
+    [await_detour(X, Y) || {X, Y} <- [{A, B}, {B, A}, {C, D}, {D, C}]],
+    [undisturbed(Each) || Each <- Traffic],
+    no_nodedown(Watchers).
+
+%% The neighbour that carries the link ends: another one carries it.
+neighbour_dies(Config) ->
+    over_another(Config, fun(Neighbour, _Hosts) -> ok = inet_rdma_test_node:stop(Neighbour) end).
+
+%% No packet of the neighbour's host arrives anywhere, and nobody is told.
+neighbour_falls_silent(Config) ->
+    over_another(Config, fun(#{node := Name}, Hosts) ->
+        [Host] = [Each || Each <- inet_rdma_test_hosts:hosts(Hosts), is_on(Name, Each)],
+        inet_rdma_test_hosts:silence([Way || {X, Y} = Way <- inet_rdma_test_hosts:among(Hosts), X =:= Host orelse
+                                             Y =:= Host], Hosts)
+    end).
+
+is_on(Name, Host) -> lists:suffix("@" ++ hd(inet_rdma_test_hosts:names([Host])), atom_to_list(Name)).
+
+over_another(Config, End) ->
+    {Hosts, [A, B, C, D]} = mesh(Config),
+    Watchers = watch(A, B),
+    Traffic = inet_rdma_test_traffic:start_small(A, B),
+    ok = inet_rdma_test_hosts:silence(both(a, b), Hosts),
+    Via = await_detour(A, B),
+    {[Neighbour], [Other]} = lists:partition(fun(Node) -> name(Node) =:= Via end, [C, D]),
+    ok = End(Neighbour, Hosts),
+    inet_rdma_test_wait:until(over_the_other, 20000, fun() -> detour(A, B) =:= name(Other) end),
+    undisturbed(Traffic),
+    no_nodedown(Watchers).
+
+%% The link has no other way, and ends by the tick time.
+turned_off(Config) ->
+    {Hosts, [A, B, _]} = mesh(Config, [{detour, false}], ?SHORT_TICKTIME),
+    Watchers = watch(A, B),
+    ok = inet_rdma_test_hosts:silence(both(a, b), Hosts),
+    await_nodedown(Watchers).
+
+mesh(Config) -> mesh(Config, [], ?TICKTIME).
+
+mesh(Config, Rdma, TickTime) ->
+    {_, Nodes} = Made = nodes(Config, Rdma, TickTime),
+    ok = inet_rdma_test_node:mesh(Nodes),
+    Made.
+
+%% The links between all of them.
+watch_all({_, Nodes}) ->
+    lists:append([watch(X, Y) || X <- Nodes, Y <- Nodes, name(X) < name(Y)]).
+
+%% Registers a process of the node with global.
+name_at(Node) ->
+    Pid = call(Node, erlang, whereis, [kernel_sup]),
+    yes = call(Node, global, register_name, [?GLOBAL_NAME, Pid]),
+    ok.
+
+named_at(#{node := Name}, Nodes) ->
+    [?assertEqual({name(Node), Name}, {name(Node), node(call(Node, global, whereis_name, [?GLOBAL_NAME]))})
+     || Node <- Nodes].
+
+%% Waits until the link goes over a neighbour; its name.
+await_detour(Node, Peer) ->
+    inet_rdma_test_wait:until({detour, name(Node), name(Peer)}, 20000, fun() ->
+        case detour(Node, Peer) of
+            none -> none;
+            Via -> {ok, Via}
+        end
+    end).
+
+await_direct(Node, Peer) ->
+    inet_rdma_test_wait:until({direct, name(Node), name(Peer)}, 60000, fun() ->
+        detour(Node, Peer) =:= none orelse detour(Node, Peer)
+    end).
+
+detour(Node, Peer) ->
+    case call(Node, inet_rdma, info, [name(Peer)]) of
+        #{detoured := true, via := Via} -> Via;
+        #{} -> none
+    end.
