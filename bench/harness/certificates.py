@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 from . import paths
@@ -14,11 +15,15 @@ KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 DAYS = "2"
 
 
-def optfile(ktls: bool = False) -> Path:
-    """What `-ssl_dist_optfile` takes: both sides verify each other. Made anew, so it never expires."""
+def optfile(ktls: bool = False, hosts: Iterable[str] = ()) -> Path:
+    """What `-ssl_dist_optfile` takes: both sides verify each other. Made anew, so it never expires.
+
+    `hosts`: more that nodes have in their names.
+    """
     directory = paths.OUT / "tls"
     directory.mkdir(parents=True, exist_ok=True)
     authority, authority_key = directory / "ca.pem", directory / "ca-key.pem"
+    own = socket.gethostname().partition(".")[0]
     certificate, key = directory / "node.pem", directory / "node-key.pem"
     make(
         "-keyout", authority_key, "-out", authority, "-subj", "/CN=inet_rdma benchmark authority",
@@ -28,7 +33,7 @@ def optfile(ktls: bool = False) -> Path:
         "-keyout", key, "-out", certificate, "-subj", "/CN=inet_rdma benchmark node",
         "-CA", authority, "-CAkey", authority_key,
         # The hosts in the nodes' names: of two nodes, of a mesh.
-        "-addext", f"subjectAltName=DNS:localhost,DNS:{socket.gethostname().partition('.')[0]}",
+        "-addext", "subjectAltName=" + ",".join(f"DNS:{host}" for host in ("localhost", own, *hosts)),
         "-addext", "basicConstraints=critical,CA:FALSE",
         "-addext", "extendedKeyUsage=serverAuth,clientAuth",
     )

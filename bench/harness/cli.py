@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import signal
 import sys
 from pathlib import Path
 from typing import Any
 
-from . import containers, demo, fabric, headline, mesh, network as slow, otp, scale, stream
+from . import containers, demo, fabric, faults, headline, mesh, network as slow, otp, scale, stream
 from .arguments import (
     choices, count, network, not_negative, numbers, port_range, positive, size, sizes, whole_numbers, words,
 )
@@ -121,6 +122,7 @@ def parser() -> argparse.ArgumentParser:
     add_scale(tests)
     add_stream(tests)
     add_fabric(tests)
+    add_faults(tests)
     add_otp(tests)
 
     own = tests.add_parser("show", help="table and chart of an earlier run again, from its results.json")
@@ -248,6 +250,25 @@ def add_fabric(tests: Any) -> None:
     own.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True,
                      help="TCP and UCX in the same rounds, where they are installed")
     native(own, fabric.ROUNDS, fabric.SECONDS, fabric.WARMUP)
+
+
+def add_faults(tests: Any) -> None:
+    title = "faults of the network between two hosts, of namespaces, that no kernel reports: stall, nodedowns, losses"
+    own = tests.add_parser("faults", help=title, description=title, formatter_class=Help)
+    own.set_defaults(run=faults.run)
+    own.add_argument("--rows", type=words, metavar="ROW,...",
+                     help=f"only these faults, of {', '.join(row.name for row in faults.ROWS)}")
+    own.add_argument("--tls", action="store_true", help="inet_tls, and inet_rdma with `security tls`")
+    own.add_argument("--ipv6", action="store_true", help="over IPv6")
+    own.add_argument("--otp", type=Path, metavar="DIR", help="the root of another OTP for the nodes")
+    own.add_argument("--ticktime", type=count, default=faults.TICKTIME_S, help="net_ticktime of the nodes, in seconds")
+    own.add_argument("--quick", action="store_true", help="once")
+    own.add_argument("--rounds", type=count, help=f"times that every fault is made [{faults.ROUNDS}; quick: 1]")
+    own.add_argument("--jobs", type=count, default=1, help="measurements at a time: most of them wait")
+    own.add_argument("--carriers", type=words, default=",".join(faults.CARRIERS), help="comma-separated")
+    own.add_argument("--rdma-flags", type=shlex.split, default="", metavar="FLAGS",
+                     help="more flags for inet_rdma nodes")
+    own.add_argument("--out", type=Path, metavar="DIR", help="where the results go [bench/out/DATE-faults]")
 
 
 def add_otp(tests: Any) -> None:

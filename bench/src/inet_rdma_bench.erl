@@ -105,11 +105,18 @@ links() ->
 controller(Port) when is_port(Port) ->
     %% A link may end meanwhile.
     case erlang:port_info(Port, name) of
-        {name, Driver} -> #{controller => port, driver => list_to_binary(Driver)};
+        {name, Name} -> #{controller => port, driver => driver(Port, list_to_binary(Name))};
         undefined -> #{controller => port, driver => <<"none">>}
     end;
 controller(_Process) ->
     #{controller => process, driver => <<"none">>}.
+
+%% The ports of inet_rdma have the name of OTP's.
+driver(Port, Name) ->
+    case erlang:function_exported(inet_rdma_port, is_link, 1) andalso inet_rdma_port:is_link(Port) of
+        true -> <<"inet_rdma">>;
+        false -> Name
+    end.
 
 %% Connections as of inet_rdma:info/0: the fabric of each node, of its newest connection that is up. Builds differ in
 %% whether names are atoms or binaries, and in whether a connection has a state.
