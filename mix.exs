@@ -60,8 +60,9 @@ defmodule InetRdma.MixProject do
   end
 
   defp guides do
-    ~w(docs/QUICKSTARTS.md docs/DEPLOY.md docs/CONTAINERS.md docs/OPTIONS.md docs/TUNING.md docs/TROUBLESHOOTING.md) ++
-      ~w(docs/MONITORING.md docs/FLIGHT.md docs/HARDWARE.md docs/SECURITY.md docs/STREAMS.md docs/RDMA-CAT.md)
+    ~w(docs/QUICKSTARTS.md docs/DEPLOY.md docs/CONTAINERS.md docs/OPTIONS.md docs/TUNING.md docs/FAULTS.md) ++
+      ~w(docs/TROUBLESHOOTING.md docs/MONITORING.md docs/FLIGHT.md docs/HARDWARE.md docs/SECURITY.md) ++
+      ~w(docs/STREAMS.md docs/RDMA-CAT.md)
   end
 
   # The published tables, which the guides link to. The Hex package has none.
