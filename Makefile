@@ -22,9 +22,10 @@ PYTHON ?= /usr/bin/python3
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help deps build dist rdma-cat rdma-perf erl-flags demo bench bench-cluster bench-native bench-stream \
-        bench-fabric scale-programs bench-scale bench-instructions bench-share test test-nodes test-compute \
-        test-matrix test-native test-arm64 test-erlang test-elixir matrix test-rabbitmq certify test-vm test-bench \
-        soak check check-native check-beam check-scripts deny dialyzer docs site clean
+        bench-fabric bench-faults scale-programs bench-scale bench-instructions bench-share test test-others \
+        test-compute ct-modules otp-sources test-matrix test-native test-arm64 test-erlang test-elixir matrix \
+        test-rabbitmq test-otp certify test-vm test-bench soak check check-native check-beam check-scripts deny \
+        dialyzer docs site clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
@@ -80,6 +81,10 @@ scale-programs: ## build what measures many connections: native/target/release/e
 bench-scale: deps build scale-programs ## measure 10 to 1,000 connections and meshes of 10 to 100 nodes (ARGS="--quick")
 	$(PYTHON) bench/run.py scale $(ARGS)
 
+# It takes root, and about 40 minutes for each round, 7 with ARGS="--jobs 6".
+bench-faults: deps build ## measure what faults of a network do to links, beside inet_tcp (ARGS="--quick --jobs 4")
+	$(PYTHON) bench/run.py faults $(ARGS)
+
 bench-instructions: deps ## compare the native side's instructions with the committed ones (ARGS=--update: write them)
 	$(PYTHON) bench/instructions.py $(ARGS)
 
@@ -87,18 +92,18 @@ bench-share: deps build ## measure whose CPU time an rpc takes: VM, kernel, libc
 	-scripts/deps bench
 	$(PYTHON) bench/run.py share $(ARGS)
 
-# Two halves at once: the nodes of the one wait for each other most of the time, the other one computes. The output of
-# the nodes' half is shown when the other half has ended, so that no line of one stands inside a line of the other.
-nodes_log := _build/test-nodes.log
-test: deps build ## run all tests
-	@echo "the tests of nodes run meanwhile: $(nodes_log)"
-	@$(MAKE) --no-print-directory test-nodes >$(nodes_log) 2>&1 & nodes=$$!; \
-	$(MAKE) --no-print-directory test-compute; compute=$$?; \
-	wait $$nodes; nodes=$$?; cat $(nodes_log); [ $$nodes -eq 0 ] && exit $$compute
+# Several lanes at once: nodes wait for each other most of the time, and the first lane computes. Each lane of Common
+# Test has the suites whose names begin so. Only the first lane has a network: what the others
+# need of it is fetched before.
+lanes := test-compute test-erlang-a-o test-erlang-p-z
+test: deps build ct-modules $(if $(OTP_SUITES),otp-sources) ## run all tests
+	@scripts/lanes $(lanes) $(if $(MATRIX_SUITES)$(OTP_SUITES),test-others)
 
 # Suites to run on Debian 13's OTP, too; CI does.
 MATRIX_SUITES ?=
-test-nodes: test-erlang $(if $(MATRIX_SUITES),test-matrix)
+# OTP's suites to run; by default CI does those of the distribution, and `make test-otp` all.
+OTP_SUITES ?=
+test-others: $(if $(MATRIX_SUITES),test-matrix) $(if $(OTP_SUITES),test-otp)
 test-compute: test-native bench-instructions test-vm test-elixir test-bench
 test-matrix:
 	$(MAKE) --no-print-directory matrix RELEASES=trixie TARGETS=test-erlang SUITE="$(MATRIX_SUITES)"
@@ -110,11 +115,19 @@ test-native: ## run the Rust tests
 	cd native && RUSTFLAGS="--cfg loom" cargo test --release -p inet_rdma_fabric_shm --lib --target-dir $(loom_target) loom
 	cd native && RUSTFLAGS="--cfg loom" cargo test --release -p inet_rdma_flight --lib --target-dir $(loom_target) loom
 
+CT_LOGS := _build/ct
 test-erlang: build ## run the Common Test suites (SUITE=name for one)
 	epmd -daemon
-	@mkdir -p _build/ct
+	@mkdir -p $(CT_LOGS)
 	ct_run -noinput -sname inet_rdma_ct_$$$$ -pa $(ebin) -dir test/ct $(if $(SUITE),-suite $(SUITE)) \
-	  -logdir _build/ct -ct_hooks cth_surefire
+	  -logdir $(CT_LOGS) -ct_hooks cth_surefire
+test-erlang-%:
+	$(MAKE) --no-print-directory test-erlang CT_LOGS=_build/ct/$* \
+	  SUITE="$(notdir $(basename $(wildcard test/ct/[$*]*_SUITE.erl)))"
+
+# Common Test compiles only what is older than its source: two runs of it at once compile nothing.
+ct-modules:
+	erlc +debug_info -o test/ct test/ct/*.erl
 
 soak: ## run a cluster under traffic and chaos for long (MINUTES=30)
 	INET_RDMA_SOAK_MINUTES=$(MINUTES) $(MAKE) test-erlang SUITE=soak_SUITE
@@ -125,6 +138,12 @@ certify: deps build ## certify this host: survival, soak, speed and more, as a r
 
 test-rabbitmq: ## run three RabbitMQ brokers while connections between them are cut (SECONDS=120; not in `make test`)
 	INET_RDMA_RABBITMQ_SECONDS=$(SECONDS) $(MAKE) test-erlang SUITE=rabbitmq_SUITE
+
+# 77: this machine cannot run them, and has said why. With CI=true that is a failure, and not 77.
+otp-sources:
+	test/otp/suites --prepare || [ $$? -eq 77 ]
+test-otp: build ## run OTP's own suites over inet_rdma (OTP_SUITES=name, ARGS="--beside": all over inet_tcp, too)
+	INET_RDMA_EBIN=$(ebin) test/otp/suites $(ARGS) $(OTP_SUITES) || [ $$? -eq 77 ]
 
 # Left out: the exhaustive explorations, which take hours emulated and do not depend on the machine; and the tests whose
 # program starts itself, which the kernel refuses, or counts its memory maps and descriptors, which are the emulator's,
@@ -138,7 +157,7 @@ test-arm64: ## run the Rust tests of the protocol, connections and shared memory
 	  $(addprefix --skip ,explore $(own_process))
 
 # 77: this machine cannot make the chroots, and has said why.
-matrix: ## run Common Test and ExUnit on OTP 25, 27 and 29 in chroots (RELEASES="trixie", SUITE=name)
+matrix: ## run Common Test, ExUnit and OTP's suites on OTP 25, 27 and 29 in chroots (RELEASES="trixie", SUITE=name)
 	TARGETS="$(TARGETS)" SUITE="$(SUITE)" scripts/matrix $(RELEASES) || [ $$? -eq 77 ]
 
 # 77: this machine cannot run them, and has said why. With CI=true that is a failure, and not 77.
@@ -174,7 +193,8 @@ check-beam: ## mix format, and every Elixir and Erlang warning an error
 	mix format --check-formatted
 	MIX_BUILD_PATH=_build/check mix compile --force --warnings-as-errors
 	@mkdir -p _build/check/ct
-	erlc +warnings_as_errors -pa $(check_ebin) -o _build/check/ct $(wildcard test/ct/*.erl test/vm/ct/*.erl examples/*.erl)
+	erlc +warnings_as_errors -pa $(check_ebin) -o _build/check/ct \
+	  $(wildcard test/ct/*.erl test/vm/ct/*.erl test/otp/*.erl examples/*.erl)
 	rebar3 compile
 
 check-scripts: ## shellcheck, ruff, and the rules of scripts/gate
