@@ -149,11 +149,17 @@ undisturbed(Watched) ->
     _ = [
         begin
             ?assertEqual([], call(Node, inet_rdma_test_watch, seen, [Watcher])),
-            ?assertEqual([], [Line || "error" ++ _ = Line <- call(Node, inet_rdma_test_log, lines, [])])
+            ?assertEqual([], [Line || "error" ++ _ = Line <- call(Node, inet_rdma_test_log, lines, []),
+                              not is_lack_of_files(Line)])
         end
      || {Node, Watcher} <- Watched
     ],
     ok.
+
+%% Attempts of both nodes may meet: the one spare descriptor serves the files of one handshake. OTP logs the other one,
+%% and it is made again.
+is_lack_of_files(Line) ->
+    re:run(Line, "^error: Cannot accept TLS distribution connection: .*: too many open files") =/= nomatch.
 
 %% Either node cuts it off. Both have another TCP connection afterwards, and answer calls.
 resumed_after_a_cut(#{os_pid := PidA} = A, #{os_pid := PidB} = B) ->
