@@ -17,7 +17,6 @@ mod numbers;
 mod port;
 mod queue;
 mod round_trips;
-mod stall;
 #[allow(missing_docs, reason = "the names are those of erl_driver.h")]
 mod sys;
 mod tally;

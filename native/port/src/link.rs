@@ -15,10 +15,8 @@
 
 mod coding;
 mod counts;
-mod earning;
 mod ending;
 mod notices;
-mod outage;
 mod paths;
 mod receiving;
 mod sending;
@@ -31,23 +29,20 @@ use std::time::Instant;
 use inet_rdma_path_tcp::{Codec, Compression};
 use inet_rdma_session::proof::Secret;
 use inet_rdma_session::{Role, Session};
-use inet_rdma_ways::{Way, Ways};
+use inet_rdma_ways::{Earning, Outage, Stall, Way, Ways};
 
 pub use self::coding::Sealing;
 pub(crate) use self::coding::{COMPRESSION, SEALING, cipher};
 pub(crate) use self::counts::COUNTS;
-use self::earning::Earning;
 use self::notices::Loss;
-use self::outage::Outage;
 use self::timer::Timer;
 use crate::block::{Block, Held};
 use crate::links::Carried;
 use crate::port::{Port, Process};
 use crate::queue::Queue;
 use crate::round_trips::RoundTrips;
-use crate::stall::Stall;
 use crate::tally::{QueuePackets, QueueWork, Tally};
-use crate::tcp::{Ends, Tcp};
+use crate::tcp::{Ends, Superseded, Tcp};
 
 /// The state of the port after a callback.
 #[must_use]
@@ -70,6 +65,9 @@ pub struct Link {
     ends: Option<Ends>,
     /// The contexts of compression while there is no TCP connection.
     codec: Codec,
+    /// The TCP connection that the attempt under way has given up. The peer may not know of the attempt yet: a reset
+    /// would reach it as a loss, and it would make an attempt of its own.
+    superseded: Option<Superseded>,
     queue: Option<Queue>,
     /// The queue pair that this side has given up in an attempt to resume, and that the peer may still have.
     retired: Option<Queue>,
@@ -144,6 +142,7 @@ impl Link {
             tcp: None,
             ends: None,
             codec: Codec::default(),
+            superseded: None,
             queue: None,
             retired: None,
             ways: Ways::default(),

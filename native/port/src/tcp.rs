@@ -211,6 +211,16 @@ impl Tcp {
         tcp_info::look(self.path.socket().as_fd())
     }
 
+    /// Gives the connection up and keeps it, unread and unwritten: the peer learns nothing of that before it gives its own
+    /// end up, or [`Superseded`] is dropped. Returns the contexts of compression, for the next connection, too.
+    pub fn supersede(mut self, port: Port) -> (Superseded, Codec) {
+        if self.is_watched {
+            port.unwatch(self.fd);
+        }
+        let codec = self.path.take_codec();
+        (Superseded(self), codec)
+    }
+
     /// Closes the connection. The VM may hold on to the descriptor a little longer; the peer sees the end at once.
     /// Returns the contexts of compression, for the next connection.
     pub fn close(mut self, port: Port) -> Codec {
@@ -238,6 +248,17 @@ impl Tcp {
     /// Another descriptor of the socket, for the caller to close.
     pub fn duplicate(&self) -> std::io::Result<OwnedFd> {
         descriptors::copy_of(self.path.socket().as_fd())
+    }
+}
+
+/// A connection that was given up for one that is to replace it. The drop resets it: behind an end in order the peer
+/// would take this process for ended.
+pub struct Superseded(Tcp);
+
+impl Drop for Superseded {
+    fn drop(&mut self) {
+        self.0.path.reset();
+        self.0.path.shutdown();
     }
 }
 

@@ -9,10 +9,16 @@
 //!
 //! A path at rest costs nothing, and one that is acknowledged a look in each of these times. The caller tells of writes
 //! ([`Ways::handle_loud`], [`Ways::handle_quiet`]) and looks when [`Ways::at`] has come.
+//!
+//! Beside it the other questions of time: how long no path carried the link ([`Outage`]), whether the peer takes bytes
+//! ([`Stall`]), and whether the link's traffic has earned a queue pair ([`Earning`]).
 #![forbid(unsafe_code)]
 
+mod earning;
 mod look;
+mod outage;
 mod patience;
+mod stall;
 mod state;
 mod watch;
 mod ways;
@@ -20,6 +26,9 @@ mod ways;
 #[cfg(test)]
 mod tests;
 
+pub use earning::{Earning, Traffic};
 pub use look::{Debt, Look};
+pub use outage::Outage;
+pub use stall::{Stall, StallChange};
 pub use state::{Carrier, LinkState, State};
 pub use ways::{Counts, Notice, Way, Ways};

@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
+use inet_rdma_ways::Traffic;
+
 use super::Link;
-use super::earning::Traffic;
 use crate::numbers::{ANSWER_NUMBERS, Number, values};
 use crate::queue::Queue;
 use crate::round_trips::ROUND_TRIPS;
@@ -30,7 +31,7 @@ pub(crate) const COUNTS: &[Number<Link>] = &[
     ("resumes", |link| link.changes.resumes),
     ("moves", |link| link.changes.moves),
     ("suspended_ms", |link| {
-        u64::try_from(link.outage.total().as_millis()).unwrap_or(u64::MAX)
+        u64::try_from(link.outage.total(Instant::now()).as_millis()).unwrap_or(u64::MAX)
     }),
     ("suspicions", |link| link.ways.counts().suspicions),
     ("false_suspicions", |link| link.ways.counts().false_suspicions),

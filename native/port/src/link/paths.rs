@@ -97,9 +97,9 @@ impl Link {
     /// A path has come or gone.
     pub(super) fn note_carried(&mut self) {
         if self.tcp.is_some() || self.is_carried_by_queue() {
-            self.outage.end();
+            self.outage.end(Instant::now());
         } else if self.is_started {
-            self.outage.begin();
+            self.outage.begin(Instant::now());
         }
     }
 
@@ -212,9 +212,10 @@ impl Link {
             self.ways.remove(Way::Tcp);
             // Receive first what has arrived: the peer need not send it again.
             let received = tcp.receive(port, &mut self.session, &mut self.tally);
-            tcp.reset();
             self.past_compression = self.compressed(Some(&tcp));
-            self.codec = tcp.close(port);
+            let (superseded, codec) = tcp.supersede(port);
+            self.superseded = Some(superseded);
+            self.codec = codec;
             self.round_trips.forget_question();
             self.changes.losses += 1;
             self.loss = Some(Loss::SUPERSEDED);
@@ -248,6 +249,7 @@ impl Link {
 
     /// The attempt under way has failed: the watcher makes the next one.
     pub(super) fn fail_attempt(&mut self, port: Port) {
+        self.superseded = None;
         self.attempt_until = None;
         self.tell_lost_again(port);
     }
@@ -300,6 +302,7 @@ impl Link {
                 .is_some_and(|queue| self.session.reads_queue(queue.id()));
         let keeps_queue = match self.session.resume(attempt, theirs) {
             Ok(keeps_queue) => {
+                self.superseded = None;
                 self.attempt_until = None;
                 keeps_queue
             }

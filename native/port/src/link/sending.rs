@@ -137,8 +137,8 @@ impl Link {
             }
         }
         self.heed_key(port);
-        if self.session.unsent_bytes() < before {
-            let change = self.stall.handle_moved();
+        if self.session.unsent_bytes() < before && self.stall.heeds_bytes() {
+            let change = self.stall.handle_moved(Instant::now());
             self.tell_stall(port, change);
         }
         self.update_busy(port);
@@ -180,7 +180,7 @@ impl Link {
             self.session.unsent_bytes() > unsent || (is_sent_by_queue && self.session.logged_bytes() > logged);
         if is_busy != self.stall.is_busy() {
             port.set_busy(is_busy);
-            let change = self.stall.set_busy(is_busy);
+            let change = self.stall.set_busy(is_busy, Instant::now());
             self.tell_stall(port, change);
         }
     }

@@ -3,13 +3,12 @@
 use std::ffi::CStr;
 use std::fmt::Display;
 
-use inet_rdma_ways::LinkState;
+use inet_rdma_ways::{LinkState, StallChange};
 
 use super::Link;
 use super::notices::{EARNED, KEY_DUE, LOST, Loss, PEER_MISBEHAVED, RESUMED, STALLED};
 use crate::port::Port;
 use crate::queue::Queue;
-use crate::stall::Change;
 
 impl Link {
     /// Makes the calling process the watcher, which gets the messages about the link.
@@ -43,13 +42,13 @@ impl Link {
         self.tell_bytes(port, violation.to_string().as_bytes());
     }
 
-    pub(super) fn tell_stall(&self, port: Port, change: Option<Change>) {
+    pub(super) fn tell_stall(&self, port: Port, change: Option<StallChange>) {
         if let Some(change) = change {
             self.tell(
                 port,
                 match change {
-                    Change::Stalled => STALLED,
-                    Change::Resumed => RESUMED,
+                    StallChange::Stalled => STALLED,
+                    StallChange::Resumed => RESUMED,
                 },
             );
         }

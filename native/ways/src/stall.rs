@@ -9,7 +9,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The change that a look finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
+pub enum StallChange {
     /// The peer takes nothing.
     Stalled,
     /// The peer takes bytes again.
@@ -17,7 +17,7 @@ pub enum Change {
 }
 
 /// The state of one link.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Stall {
     /// The port is not busy.
     #[default]
@@ -36,17 +36,17 @@ pub enum Stall {
 impl Stall {
     /// Notes that the port has become busy, or is no longer busy.
     #[must_use]
-    pub fn set_busy(&mut self, is_busy: bool) -> Option<Change> {
+    pub fn set_busy(&mut self, is_busy: bool, now: Instant) -> Option<StallChange> {
         let before = *self;
         *self = match (before, is_busy) {
             (_, false) => Stall::Idle,
             (Stall::Idle, true) => Stall::Busy {
-                at: Instant::now() + INTERVAL,
+                at: now + INTERVAL,
                 has_moved: false,
             },
             (before, true) => before,
         };
-        (before == Stall::Stalled && !is_busy).then_some(Change::Resumed)
+        (before == Stall::Stalled && !is_busy).then_some(StallChange::Resumed)
     }
 
     /// Whether the port is busy.
@@ -54,9 +54,14 @@ impl Stall {
         !matches!(self, Stall::Idle)
     }
 
+    /// True if the caller must tell of bytes that have gone to the peer: [`Self::handle_moved`].
+    pub fn heeds_bytes(&self) -> bool {
+        matches!(self, Stall::Busy { has_moved: false, .. } | Stall::Stalled)
+    }
+
     /// Notes that bytes have gone to the peer.
     #[must_use]
-    pub fn handle_moved(&mut self) -> Option<Change> {
+    pub fn handle_moved(&mut self, now: Instant) -> Option<StallChange> {
         match self {
             Stall::Idle => None,
             Stall::Busy { has_moved, .. } => {
@@ -65,10 +70,10 @@ impl Stall {
             }
             Stall::Stalled => {
                 *self = Stall::Busy {
-                    at: Instant::now() + INTERVAL,
+                    at: now + INTERVAL,
                     has_moved: true,
                 };
-                Some(Change::Resumed)
+                Some(StallChange::Resumed)
             }
         }
     }
@@ -83,11 +88,11 @@ impl Stall {
 
     /// Looks whether bytes have gone, if it is time.
     #[must_use]
-    pub fn look(&mut self, now: Instant) -> Option<Change> {
+    pub fn look(&mut self, now: Instant) -> Option<StallChange> {
         match *self {
             Stall::Busy { at, has_moved: false } if at <= now => {
                 *self = Stall::Stalled;
-                Some(Change::Stalled)
+                Some(StallChange::Stalled)
             }
             Stall::Busy { at, has_moved: true } if at <= now => {
                 *self = Stall::Busy {
@@ -107,7 +112,7 @@ mod tests {
 
     fn busy() -> (Stall, Instant) {
         let mut stall = Stall::default();
-        assert_eq!(stall.set_busy(true), None);
+        assert_eq!(stall.set_busy(true, Instant::now()), None);
         let at = stall.at().expect("it is busy");
         (stall, at)
     }
@@ -116,7 +121,7 @@ mod tests {
     fn a_busy_link_that_moves_nothing_stalls_once() {
         let (mut stall, at) = busy();
         assert_eq!(stall.look(at - Duration::from_millis(1)), None);
-        assert_eq!(stall.look(at), Some(Change::Stalled));
+        assert_eq!(stall.look(at), Some(StallChange::Stalled));
         assert_eq!(stall.look(at + INTERVAL), None);
         assert_eq!(stall.at(), None, "no timer while nothing moves");
     }
@@ -125,21 +130,27 @@ mod tests {
     fn a_link_that_moves_bytes_does_not_stall() {
         let (mut stall, mut at) = busy();
         for _ in 0..5 {
-            assert_eq!(stall.handle_moved(), None);
+            assert!(stall.heeds_bytes());
+            assert_eq!(stall.handle_moved(at), None);
+            assert!(!stall.heeds_bytes(), "it knows already");
             assert_eq!(stall.look(at), None);
             at = stall.at().expect("it is busy");
         }
-        assert_eq!(stall.look(at), Some(Change::Stalled), "nothing since the last look");
+        assert_eq!(
+            stall.look(at),
+            Some(StallChange::Stalled),
+            "nothing since the last look"
+        );
     }
 
     #[test]
     fn a_stalled_link_resumes_with_the_next_bytes_or_the_end_of_its_queue() {
         let (mut stall, at) = busy();
-        assert_eq!(stall.look(at), Some(Change::Stalled));
+        assert_eq!(stall.look(at), Some(StallChange::Stalled));
         let mut emptied = stall;
-        assert_eq!(emptied.set_busy(false), Some(Change::Resumed));
+        assert_eq!(emptied.set_busy(false, at), Some(StallChange::Resumed));
         assert_eq!(emptied, Stall::Idle);
-        assert_eq!(stall.handle_moved(), Some(Change::Resumed));
-        assert_eq!(stall.set_busy(false), None, "told already");
+        assert_eq!(stall.handle_moved(at), Some(StallChange::Resumed));
+        assert_eq!(stall.set_busy(false, at), None, "told already");
     }
 }
