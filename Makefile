@@ -23,7 +23,7 @@ PYTHON ?= /usr/bin/python3
 .NOTPARALLEL:
 .PHONY: help deps build dist rdma-cat rdma-perf erl-flags demo bench bench-cluster bench-native bench-stream \
         bench-fabric bench-faults scale-programs bench-scale bench-instructions bench-share test test-others \
-        test-compute ct-modules otp-sources test-matrix test-native test-arm64 test-erlang test-elixir matrix \
+        test-compute test-alone ct-modules otp-sources test-matrix test-native test-arm64 test-erlang test-elixir matrix \
         test-rabbitmq test-otp certify test-vm test-bench soak check check-native check-beam check-scripts deny \
         dialyzer docs site clean
 
@@ -104,7 +104,10 @@ MATRIX_SUITES ?=
 # OTP's suites to run; by default CI does those of the distribution, and `make test-otp` all.
 OTP_SUITES ?=
 test-others: $(if $(MATRIX_SUITES),test-matrix) $(if $(OTP_SUITES),test-otp)
-test-compute: test-native bench-instructions test-vm test-elixir test-bench
+test-compute: test-alone test-vm test-elixir test-bench
+# Nobody waits for these. The nodes of the other lanes wait for each other, and some bounds are OTP's: net_setuptime.
+test-alone:
+	nice -n 10 $(MAKE) --no-print-directory --keep-going test-native bench-instructions
 test-matrix:
 	$(MAKE) --no-print-directory matrix RELEASES=trixie TARGETS=test-erlang SUITE="$(MATRIX_SUITES)"
 

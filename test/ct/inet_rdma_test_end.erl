@@ -5,11 +5,12 @@
 
 -define(MASTER_BYTES, 1048576).
 -define(TIMEOUT_MS, 55000).
+-define(PATIENCE_MS, 50000).
 
 %% The port and the process that owns the listener.
 -spec listen(inet:port_number(), [term()]) -> {ok, inet:port_number(), pid()} | {error, term()}.
 listen(Port, Options) ->
-    case own(fun() -> inet_rdma:listen(Port, Options) end) of
+    case own(fun() -> inet_rdma:listen(Port, patient(Options)) end) of
         {ok, Pid} ->
             {ok, Bound} = do(Pid, port, []),
             {ok, Bound, Pid};
@@ -20,7 +21,14 @@ listen(Port, Options) ->
 %% The process that owns the socket.
 -spec connect(inet:hostname() | inet:ip_address(), inet:port_number(), [term()]) -> {ok, pid()} | {error, term()}.
 connect(Host, Port, Options) ->
-    own(fun() -> inet_rdma:connect(Host, Port, Options, ?TIMEOUT_MS) end).
+    own(fun() -> inet_rdma:connect(Host, Port, patient(Options), ?TIMEOUT_MS) end).
+
+%% A busy machine takes longer for a handshake than the option's default of 5 s.
+patient(Options) ->
+    case lists:keymember(connect_timeout_ms, 1, Options) of
+        true -> Options;
+        false -> Options ++ [{connect_timeout_ms, ?PATIENCE_MS}]
+    end.
 
 %% Lets the owner call a function with its socket as the first argument.
 -spec do(pid(), atom(), [term()]) -> term().
