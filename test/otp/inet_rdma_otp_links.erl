@@ -17,8 +17,11 @@ init(_Id, [File]) ->
 
 -spec terminate({pid(), file:filename()}) -> ok.
 terminate({Watch, File}) ->
+    Ref = monitor(process, Watch),
     Watch ! {seen, self()},
     receive
+        {'DOWN', Ref, process, Watch, Reason} ->
+            error({no_links, Reason});
         {seen, Watch, Links} ->
             Counts = maps:fold(fun(_, Driver, Sums) -> maps:update_with(Driver, fun(N) -> N + 1 end, 1, Sums) end,
                                #{}, Links),
