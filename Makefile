@@ -23,8 +23,8 @@ PYTHON ?= /usr/bin/python3
 .NOTPARALLEL:
 .PHONY: help deps build dist rdma-cat rdma-perf erl-flags demo bench bench-cluster bench-native bench-stream \
         bench-fabric bench-faults scale-programs bench-scale bench-instructions bench-share test test-others \
-        test-compute test-alone ct-modules otp-sources test-matrix test-native test-arm64 test-erlang test-elixir matrix \
-        test-rabbitmq test-otp certify test-vm test-bench soak check check-native check-beam check-scripts deny \
+        test-compute test-alone ct-modules otp-sources test-matrix test-native test-arm64 test-erlang test-elixir \
+        matrix test-rabbitmq test-otp certify test-vm test-bench soak check check-native check-beam check-scripts deny \
         dialyzer docs site clean
 
 help: ## list the targets

@@ -211,8 +211,8 @@ impl Tcp {
         tcp_info::look(self.path.socket().as_fd())
     }
 
-    /// Gives the connection up and keeps it, unread and unwritten: the peer learns nothing of that before it gives its own
-    /// end up, or [`Superseded`] is dropped. Returns the contexts of compression, for the next connection, too.
+    /// Gives the connection up and keeps it, unread and unwritten: the peer learns nothing of that until it gives its
+    /// own end up, or [`Superseded`] is dropped. Returns the contexts of compression, for the next connection, too.
     pub fn supersede(mut self, port: Port) -> (Superseded, Codec) {
         if self.is_watched {
             port.unwatch(self.fd);
