@@ -10,12 +10,14 @@
 
 -export([all/0, suite/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
 -export([init_per_testcase/2, end_per_testcase/2]).
--export([cut/1, cut_one_way/1, cut_at_rest/1, two_cuts/1, neighbour_dies/1, neighbour_falls_silent/1, turned_off/1]).
+-export([cut/1, cut_one_way/1, cut_at_rest/1, two_cuts/1, neighbour_dies/1, neighbour_falls_silent/1, turned_off/1,
+         mnesia_goes_on/1]).
 
 %% Long enough that no link ends by it.
 -define(TICKTIME, 60).
 %% For links that are to end.
 -define(SHORT_TICKTIME, 8).
+-define(TABLE, inet_rdma_test_table).
 -define(GLOBAL_NAME, inet_rdma_test_triangle).
 
 suite() ->
@@ -26,7 +28,8 @@ all() ->
 
 groups() ->
     [
-        {tcp, [], [cut, cut_one_way, cut_at_rest, two_cuts, neighbour_dies, neighbour_falls_silent, turned_off]},
+        {tcp, [], [cut, cut_one_way, cut_at_rest, two_cuts, neighbour_dies, neighbour_falls_silent, turned_off,
+                   mnesia_goes_on]},
         {tls, [], [cut, neighbour_dies]},
         {inet6, [], [cut]}
     ].
@@ -43,6 +46,11 @@ init_per_group(Way, Config) ->
 end_per_group(_Group, _Config) ->
     ok.
 
+init_per_testcase(mnesia_goes_on, Config) ->
+    case code:lib_dir(mnesia) of
+        {error, bad_name} -> inet_rdma_test_link:skip("Mnesia is not installed");
+        _ -> inet_rdma_test_hosts:needed(Config, 3, proplists:get_value(family, Config, inet))
+    end;
 init_per_testcase(Case, Config) ->
     Count = case lists:member(Case, [two_cuts, neighbour_dies, neighbour_falls_silent]) of
                 true -> 4;
@@ -151,6 +159,26 @@ turned_off(Config) ->
     Watchers = watch(A, B),
     ok = inet_rdma_test_hosts:silence(both(a, b), Hosts),
     await_nodedown(Watchers).
+
+%% Each node writes to a table with a copy at each of them, while the link between two is cut and when it is back. No
+%% transaction fails, and Mnesia hears of nothing.
+mnesia_goes_on(Config) ->
+    {Hosts, [A, B, _] = Nodes} = Made = mesh(Config),
+    Watchers = watch_all(Made),
+    _ = [ok = call(Node, mnesia, start, []) || Node <- Nodes],
+    {ok, _} = call(A, mnesia, change_config, [extra_db_nodes, [name(Node) || Node <- Nodes -- [A]]]),
+    {atomic, ok} = call(A, mnesia, create_table, [?TABLE, [{ram_copies, [name(Node) || Node <- Nodes]}]]),
+    Writers = [{Node, call(Node, inet_rdma_test_mnesia, start, [?TABLE])} || Node <- Nodes],
+    ok = inet_rdma_test_hosts:silence(both(a, b), Hosts),
+    [await_detour(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
+    ok = inet_rdma_test_hosts:pass(Hosts),
+    [await_direct(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
+    Figures = [call(Node, inet_rdma_test_mnesia, stop, [Writer]) || {Node, Writer} <- Writers],
+    ct:pal("~0p", [Figures]),
+    _ = [?assertMatch(#{written := Written, failed := [], events := []} when Written > 0, Each) || Each <- Figures],
+    Sum = lists:sum([maps:get(written, Each) || Each <- Figures]),
+    _ = [?assertEqual(Sum, call(Node, mnesia, table_info, [?TABLE, size])) || Node <- Nodes],
+    no_nodedown(Watchers).
 
 mesh(Config) -> mesh(Config, [], ?TICKTIME).
 
