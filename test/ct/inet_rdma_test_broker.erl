@@ -2,11 +2,13 @@
 %% node that runs the tests.
 -module(inet_rdma_test_broker).
 
--export([installed/0, add_client/0, start/3, stop/1, ctl/2, enable/2, join/2, logged/2]).
+-export([installed/0, add_client/0, start/3, start/4, stop/1, amqp/1, ctl/2, enable/2, join/2, logged/2]).
 -export_type([t/0]).
 
 -type t() :: #{name := string(), os_pid := pos_integer(), amqp_port := inet:port_number(), home := file:filename(),
-               port := port(), env := [{string(), string()}]}.
+               port := port(), env := [{string(), string()}], place := place()}.
+%% The host by whose name the broker goes; under: the command that runs others there.
+-type place() :: here | #{host := string(), under := [string()]}.
 
 -define(BOOT_MS, 60000).
 
@@ -28,9 +30,11 @@ add_client() ->
 
 %% Flags: of the carrier, for erl.
 -spec start(file:filename(), Prefix :: string(), Flags :: [string()]) -> t().
-start(Directory, Prefix, Flags) ->
-    {ok, Host} = inet:gethostname(),
-    Name = inet_rdma_test_node:unique(Prefix) ++ "@" ++ Host,
+start(Directory, Prefix, Flags) -> start(Directory, Prefix, Flags, here).
+
+-spec start(file:filename(), Prefix :: string(), Flags :: [string()], place()) -> t().
+start(Directory, Prefix, Flags, Place) ->
+    Name = inet_rdma_test_node:unique(Prefix) ++ "@" ++ host(Place),
     Home = filename:join(Directory, Name),
     ok = filelib:ensure_dir(filename:join([Home, "log", "x"])),
     Cookie = filename:join(Home, ".erlang.cookie"),
@@ -47,15 +51,39 @@ start(Directory, Prefix, Flags) ->
         {"RABBITMQ_CONFIG_FILE", filename:join(Home, "none")},
         {"RABBITMQ_CONF_ENV_FILE", filename:join(Home, "none.env")},
         {"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", lists:append(lists:join(" ", Flags))}
+        | [{"RABBITMQ_USE_LONGNAME", "true"} || Place =/= here]
     ],
-    Port = open_port({spawn_executable, program("rabbitmq-server")},
-                     [{env, Env}, hide, stderr_to_stdout, {line, 1000}]),
-    Broker = #{name => Name, os_pid => 0, amqp_port => AmqpPort, home => Home, port => Port, env => Env},
-    inet_rdma_test_wait:until({booted, Name}, ?BOOT_MS, fun() -> accepts(AmqpPort) end),
+    Port = open("rabbitmq-server", Place, [], [{env, Env}, hide, stderr_to_stdout, {line, 1000}]),
+    Broker = #{name => Name, os_pid => 0, amqp_port => AmqpPort, home => Home, port => Port, env => Env,
+               place => Place},
+    ok = booted(Broker),
     {ok, OsPid} = file:read_file(filename:join(Home, "pid")),
     Broker#{os_pid := binary_to_integer(string:trim(OsPid))}.
 
-program(Name) -> filename:join([installed(), "sbin", Name]).
+host(here) -> {ok, Host} = inet:gethostname(), Host;
+host(#{host := Host}) -> Host.
+
+booted(#{name := Name, place := here, amqp_port := Port}) ->
+    true = inet_rdma_test_wait:until({booted, Name}, ?BOOT_MS, fun() -> accepts(Port) end),
+    ok;
+booted(#{name := Name, home := Home} = Broker) ->
+    Pid = filename:join(Home, "pid"),
+    _ = inet_rdma_test_wait:until({pid, Name}, ?BOOT_MS, fun() -> filelib:is_regular(Pid) end),
+    _ = ctl(Broker, ["await_startup"]),
+    ok.
+
+open(Program, Place, Args, Options) ->
+    File = filename:join([installed(), "sbin", Program]),
+    case Place of
+        here -> open_port({spawn_executable, File}, [{args, Args} | Options]);
+        #{under := [Under | Words]} ->
+            open_port({spawn_executable, os:find_executable(Under)}, [{args, Words ++ [File | Args]} | Options])
+    end.
+
+%% Where it accepts AMQP.
+-spec amqp(t()) -> {Host :: string(), inet:port_number()}.
+amqp(#{place := here, amqp_port := Port}) -> {"127.0.0.1", Port};
+amqp(#{place := #{host := Host}, amqp_port := Port}) -> {Host, Port}.
 
 accepts(Port) ->
     case gen_tcp:connect({127, 0, 0, 1}, Port, []) of
@@ -75,13 +103,12 @@ stop(#{os_pid := OsPid, port := Port}) ->
 -spec ctl(t(), [string()]) -> string().
 ctl(Broker, Arguments) -> run("rabbitmqctl", Broker, Arguments).
 
-run(Program, #{env := Env}, Arguments) ->
+run(Program, #{env := Env, place := Place}, Arguments) ->
     %% It has its own flags for erl, and connects as any node of inet_tcp does, or, where these flags say so, of
     %% inet_tls.
     Flags = {"RABBITMQ_CTL_ERL_ARGS", os:getenv("INET_RDMA_RABBITMQ_CTL_FLAGS", "")},
     Own = [Flags | lists:keydelete("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", 1, Env)],
-    Port = open_port({spawn_executable, program(Program)},
-                     [{args, Arguments}, {env, Own}, exit_status, stderr_to_stdout, hide]),
+    Port = open(Program, Place, Arguments, [{env, Own}, exit_status, stderr_to_stdout, hide]),
     collect(Port, Arguments, []).
 
 collect(Port, Arguments, Output) ->

@@ -16,12 +16,15 @@
 %% From the end of publishing until all that was confirmed has been consumed.
 -define(DRAIN_MS, 60000).
 
--spec start(Queue :: binary(), PublishPort :: inet:port_number(), ConsumePort :: inet:port_number()) -> pid().
-start(Queue, PublishPort, ConsumePort) ->
+%% A broker: where it accepts AMQP.
+-type broker() :: {Host :: string(), inet:port_number()}.
+
+-spec start(Queue :: binary(), Publish :: broker(), Consume :: broker()) -> pid().
+start(Queue, Publish, Consume) ->
     Caller = self(),
     Pid = spawn(fun() ->
-        Consumer = consumer(Queue, ConsumePort),
-        Channel = channel(PublishPort),
+        Consumer = consumer(Queue, Consume),
+        Channel = channel(Publish),
         {'confirm.select_ok'} = amqp_channel:call(Channel, {'confirm.select', false}),
         ok = amqp_channel:register_confirm_handler(Channel, self()),
         Caller ! {self(), ready},
@@ -43,17 +46,17 @@ stop(Pid) ->
         {'DOWN', Ref, process, _, Reason} -> error({publisher_ended, Reason})
     end.
 
-channel(Port) ->
-    {ok, Parameters} = amqp_uri:parse("amqp://127.0.0.1:" ++ integer_to_list(Port)),
+channel({Host, Port}) ->
+    {ok, Parameters} = amqp_uri:parse("amqp://" ++ Host ++ ":" ++ integer_to_list(Port)),
     {ok, Connection} = amqp_connection:start(Parameters),
     {ok, Channel} = amqp_connection:open_channel(Connection),
     Channel.
 
 %% The queue is made there, so that it has its leader there.
-consumer(Queue, Port) ->
+consumer(Queue, Broker) ->
     Caller = self(),
     Pid = spawn_link(fun() ->
-        Channel = channel(Port),
+        Channel = channel(Broker),
         Arguments = [{<<"x-queue-type">>, longstr, <<"quorum">>}],
         {'queue.declare_ok', Queue, 0, 0} =
             amqp_channel:call(Channel, {'queue.declare', 0, Queue, false, true, false, false, false, Arguments}),

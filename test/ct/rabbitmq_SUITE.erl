@@ -5,17 +5,19 @@
 -include_lib("stdlib/include/assert.hrl").
 
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
--export([cluster_links_have_data/1, quorum_queues_under_cuts/1]).
+-export([cluster_links_have_data/1, quorum_queues_under_cuts/1, quorum_queues_in_a_triangle/1]).
 
 %% What rabbitmqctl evaluates: the cuts and, with the option compress, the bytes of each link.
 -define(LINKS, "[maps:with([node, losses, resumes, plain_bytes_sent, wire_bytes_sent, compress_us], Link)"
                " || Link <- inet_rdma:info()].").
 
+-define(DETOURS, "[{maps:get(node, Link), maps:get(via, Link, none)} || Link <- inet_rdma:info()].").
+
 suite() ->
     [{timetrap, {minutes, 10 + seconds() div 60}}].
 
 all() ->
-    [cluster_links_have_data, quorum_queues_under_cuts].
+    [cluster_links_have_data, quorum_queues_under_cuts, quorum_queues_in_a_triangle].
 
 seconds() -> list_to_integer(os:getenv("INET_RDMA_RABBITMQ_SECONDS", "0")).
 
@@ -90,7 +92,7 @@ cut_under_traffic([R1, R2, R3] = Brokers) ->
     [ok = inet_rdma_test_broker:join(Broker, R1) || Broker <- [R2, R3]],
     %% Each queue is led by the broker at which it is consumed.
     Queues = [
-        inet_rdma_test_queue:start(Queue, maps:get(amqp_port, At), maps:get(amqp_port, From))
+        inet_rdma_test_queue:start(Queue, inet_rdma_test_broker:amqp(At), inet_rdma_test_broker:amqp(From))
      || {Queue, At, From} <- [{<<"q1">>, R1, R2}, {<<"q2">>, R2, R3}, {<<"q3">>, R3, R1}]
     ],
     [Pid1, Pid2, Pid3] = [OsPid || #{os_pid := OsPid} <- Brokers],
@@ -107,6 +109,61 @@ cut_under_traffic([R1, R2, R3] = Brokers) ->
     ?assertMatch(#{lost := 0, refused := 0}, Sum),
     ?assertEqual([], [Event || {_, Count} = Event <- Events, Count > 0]),
     ?assert(Cuts > 0).
+
+%% Each broker on a host of its own. The way between two is cut, and the queues go on: no member of a queue asks for an
+%% election, no broker hears of another's end.
+quorum_queues_in_a_triangle(Config) ->
+    case inet_rdma_test_hosts:start(Config, 3) of
+        {error, Why} ->
+            inet_rdma_test_link:skip("hosts for nodes cannot be made here: " ++ Why);
+        {ok, Hosts} ->
+            try
+                in_a_triangle(proplists:get_value(priv_dir, Config), Hosts)
+            after
+                inet_rdma_test_node:stop_all(),
+                inet_rdma_test_hosts:stop(Hosts)
+            end
+    end.
+
+in_a_triangle(Directory, Hosts) ->
+    [R1, R2, R3] = Brokers = [
+        begin
+            #{under := Under} = inet_rdma_test_hosts:options(Host, Hosts, #{}),
+            Place = #{host => Name, under => Under},
+            %% The guest comes from another host.
+            Flags = flags() ++ ["-rabbit", "loopback_users", "[]"],
+            inet_rdma_test_broker:start(Directory, "r", Flags, Place)
+        end
+     || {Host, Name} <- lists:zip([a, b, c], inet_rdma_test_hosts:names([a, b, c]))
+    ],
+    [ok = inet_rdma_test_broker:join(Broker, R1) || Broker <- [R2, R3]],
+    %% The clients are on the host that loses no way.
+    Client = inet_rdma_test_node:start("client", inet_rdma_test_hosts:options(c, Hosts, #{})),
+    ok = inet_rdma_test_node:call(Client, inet_rdma_test_broker, add_client, []),
+    Queues = [
+        inet_rdma_test_node:call(Client, inet_rdma_test_queue, start,
+                                 [Queue, inet_rdma_test_broker:amqp(At), inet_rdma_test_broker:amqp(From)])
+     || {Queue, At, From} <- [{<<"q1">>, R1, R2}, {<<"q2">>, R2, R1}, {<<"q3">>, R3, R1}]
+    ],
+    Before = events(Brokers),
+    receive after 5000 -> ok end,
+    ok = inet_rdma_test_hosts:silence(inet_rdma_test_hosts:both(a, b), Hosts),
+    receive after seconds() * 1000 -> ok end,
+    Detoured = inet_rdma_test_broker:ctl(R1, ["eval", ?DETOURS]),
+    ok = inet_rdma_test_hosts:pass(Hosts),
+    receive after 5000 -> ok end,
+    Figures = [inet_rdma_test_node:call(Client, inet_rdma_test_queue, stop, [Queue]) || Queue <- Queues],
+    After = events(Brokers),
+    ct:pal("~b s: ~0p~ndetours: ~ts~nlines in the logs before: ~0p~nafter: ~0p",
+           [seconds(), Figures, Detoured, Before, After]),
+    ?assertEqual(Before, After),
+    [?assertMatch(#{lost := 0, refused := 0}, Each) || Each <- Figures].
+
+%% How many lines of the logs tell of elections and of ends of nodes.
+events(Brokers) ->
+    [{Text, lists:sum([inet_rdma_test_broker:logged(Broker, Text) || Broker <- Brokers])}
+     || Text <- [<<"leader in term">>, <<"pre_vote">>, <<"inconsistent_database">>, <<"artial partition">>,
+                 <<" down: ">>]].
 
 add(longest_confirm_ms, One, Other) -> max(One, Other);
 add(_, One, Other) -> One + Other.
