@@ -284,9 +284,10 @@ getstat(#inet_rdma_socket{conn = Conn}, Keys) ->
 info() ->
     inet_rdma_info:all().
 
-%% @doc Prints a table of info/0, as inet:i/0 does: node, fabric, state (suspended: no path carries the link), user
-%% bytes and packets each way, share of direct bytes, bytes that wait, how often a link lost its connection, resumed
-%% over another one and moved, why. "-" where a number is unknown. Prints nothing where there is no connection.
+%% @doc Prints a table of info/0, as inet:i/0 does: node, fabric, state (suspended: no path carries the link; suspected:
+%% its path does not answer), user bytes and packets each way, share of direct bytes, bytes that wait, how often a link
+%% lost its connection, resumed over another one and moved, the node over which it goes, why. "-" where a number is
+%% unknown. Prints nothing where there is no connection.
 -spec i() -> ok.
 i() ->
     io:put_chars(inet_rdma_info:table(info())).
@@ -295,16 +296,17 @@ i() ->
 %% inet_rdma_counts:list/0 has each key with its unit and meaning. A key is absent where the connection does not have
 %% it. Each has node, fabric, why, state, bytes_* and packets_* (_sent, _received). A queue pair has its transfers,
 %% events and memory too. A link has bytes_pending and up_ms; between two nodes with inet_rdma also losses, resumes,
-%% moves, suspicions, false_suspicions, bytes_unacknowledged, suspended and suspended_ms, and over TCP cipher and the
-%% keys beside it, round trips, and what compression does where a side compresses. Of a link bytes, packets and sizes of
-%% packets are those of all paths that it had. A link over TCP has sizes of packets; one over TLS has not.
+%% moves, path_state, suspicions, false_suspicions, detoured, via, detours, bytes_unacknowledged, suspended and
+%% suspended_ms, and over TCP cipher and the keys beside it, round trips, and what compression does where a side
+%% compresses. Of a link bytes, packets and sizes of packets are those of all paths that it had. A link over TCP has
+%% sizes of packets; one over TLS has not.
 -spec info(socket() | node()) -> info() | undefined.
 info(#inet_rdma_socket{conn = Conn}) -> inet_rdma_info:of_connection(Conn);
 info(Node) when is_atom(Node) -> inet_rdma_info:of_node(Node).
 
 %% @doc A report on this machine's fabrics, which of them carry a node's links, and the causes that keep links on TCP.
-%% It also names this node's links that stayed on TCP, and those that lose their connections often. Opens each RDMA
-%% device, and a connection of this node to itself. inet_rdma_doctor prints the report.
+%% It also names this node's links that stayed on TCP, lose their connections often, are suspected, or go over another
+%% node. Opens each RDMA device, and a connection of this node to itself. inet_rdma_doctor prints the report.
 -spec doctor() -> inet_rdma_doctor:report().
 doctor() ->
     inet_rdma_doctor:doctor().

@@ -211,6 +211,7 @@ goes_over(Via, Session) ->
             ok = inet_rdma_recorder:record(direct, Node, #{why => Before}),
             ?LOG_NOTICE("inet_rdma: the link to ~ts is no longer carried over ~ts", [Node, Before]);
         _ ->
+            ok = inet_rdma_detours:set_fact(Name, detours, detours(Name) + 1),
             ok = inet_rdma_recorder:record(detour, Node, #{why => Via}),
             ?LOG_NOTICE("inet_rdma: the link to ~ts is carried over ~ts: no address of the peer answers", [Node, Via])
     end.
@@ -234,13 +235,23 @@ handle_told(_Session, _Message) ->
 via(Session) -> inet_rdma_detours:fact(inet_rdma_session:name(Session), via).
 
 %% For inet_rdma:info/1. A peer's word makes no atom.
--spec facts(inet_rdma_session:t()) -> #{detoured := boolean(), via := node() | undefined}.
+-spec facts(inet_rdma_session:t()) ->
+          #{detoured := boolean(), via := node() | undefined, detours := non_neg_integer()}.
 facts(Session) ->
+    Detours = detours(inet_rdma_session:name(Session)),
     case via(Session) of
         none ->
-            #{detoured => false, via => undefined};
+            #{detoured => false, via => undefined, detours => Detours};
         Via ->
-            #{detoured => true, via => try binary_to_existing_atom(Via) catch error:badarg -> undefined end}
+            #{detoured => true, via => try binary_to_existing_atom(Via) catch error:badarg -> undefined end,
+              detours => Detours}
+    end.
+
+%% How often the session's connection began to go over a neighbour, or over another one.
+detours(Name) ->
+    case inet_rdma_detours:fact(Name, detours) of
+        none -> 0;
+        Count -> Count
     end.
 
 %% True: no queue pair is settled, the end of the connection says nothing of the peer, and the direct way is tried

@@ -2,8 +2,8 @@
 %%
 %% inet_rdma:doctor/0 gives it as a term; without Mix: erl -noshell -eval 'inet_rdma_doctor:main()' [-json]
 %%
-%% inet_rdma_doctor_live asks the node, _facts reads the kernel's files, _tls looks at certificates, _findings judges,
-%% _text prints.
+%% inet_rdma_doctor_live asks the node, _facts reads the kernel's files, _tls looks at certificates, _links at links,
+%% _findings judges, _text prints.
 -module(inet_rdma_doctor).
 
 -export([doctor/0, report/2, format/1, to_json/1, main/0]).

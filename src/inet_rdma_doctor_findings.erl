@@ -23,13 +23,6 @@
 -define(FIRST_RING_BYTES, 65536).
 -define(PAGE_BYTES, 4096).
 
-%% No TCP connection between two living nodes ends by itself. A link is reported with at least LOSSES_OFTEN losses, and
-%% one in each LOSS_EACH_MS on the average: a single restart of a firewall is no finding for the life of the link.
--define(LOSSES_OFTEN, 3).
--define(LOSS_EACH_MS, 3600000).
-%% A finding names at most this many nodes, so that it stays readable in a large cluster.
--define(NODES_NAMED, 8).
-
 -define(MEMLOCK_FIX, "`ulimit -l unlimited`, LimitMEMLOCK=infinity in a systemd unit, --ulimit memlock=-1 for a "
                      "container; or lower receive_slots, or ring_bytes below 65536").
 
@@ -115,9 +108,12 @@ findings(Checked, Memory, CanVerbs, InTheWay, Facts) ->
              end,
     Tls = [finding(Severity, tls, "~ts", [Text], Fix)
            || {Severity, Text, Fix} <- inet_rdma_doctor_tls:findings(element(2, tls(Live)))],
+    Links = [finding(Severity, links, "~ts", [Text], Fix)
+             || {Severity, Text, Fix} <- inet_rdma_doctor_links:findings(Config, maps:get(links, Live, []),
+                                                                         maps:get(listeners, Live, #{}))],
     options(Checked) ++ not_terms(Live) ++ Tls ++ native(Live) ++ shm(Config, Live) ++ shm_directory(Config, Live)
         ++ verbs(InTheWay, CanVerbs, Pieces, Live) ++ Pieces ++ schedulers(Live)
-        ++ links(Config, maps:get(links, Live, [])).
+        ++ Links.
 
 %% Whether TLS can be used with its present options, and the facts about it.
 tls(#{tls := {error, _} = Facts}) -> {error, Facts};
@@ -345,46 +341,6 @@ schedulers(#{schedulers := Schedulers, cores := Cores}) when is_integer(Cores), 
              "with several nodes on this host: +sbwt none +sbwtdcpu none +sbwtdio none, see docs/TUNING.md")];
 schedulers(_Live) ->
     [].
-
-%% The links of the running node that lose their connections often, and the links that stayed on TCP or TLS.
-links(Config, Links) ->
-    lists:append([lost_often(Link) ++ is_suspended(Link) || Link <- Links]) ++ stayed(Config, Links).
-
-lost_often(#{node := Node, losses := Losses, resumes := Resumes, up_ms := UpMs})
-  when Losses >= ?LOSSES_OFTEN, Losses * ?LOSS_EACH_MS >= UpMs ->
-    [finding(note, links, "the link to ~ts has lost its TCP connection ~b times in ~ts, and resumed ~b times",
-             [Node, Losses, duration(UpMs), Resumes],
-             "the log of either node says why: look for `lost its`; usual causes are firewalls and load balancers that "
-             "end connections, see docs/TROUBLESHOOTING.md")];
-lost_often(_Link) ->
-    [].
-
-is_suspended(#{node := Node, suspended := true}) ->
-    [finding(note, links, "the link to ~ts has lost its connection, and no path carries it", [Node],
-             "the nodes try to connect again, for the time of the option survive_ms: look at the network between "
-             "them")];
-is_suspended(_Link) ->
-    [].
-
-%% One finding for each reason. None with the option fabric tcp, which asks for it.
-stayed(#{fabric := tcp}, _Links) ->
-    [];
-stayed(_Config, Links) ->
-    Stayed = [{{Fabric, Why}, Node} || #{node := Node, fabric := Fabric, why := Why} <- Links,
-                                       Fabric =:= tcp orelse Fabric =:= tls],
-    [finding(note, links, "over ~ts: the links to ~ts; ~ts", [Fabric, named(Nodes), Why],
-             "docs/TROUBLESHOOTING.md, A link stays on TCP, explains the reason")
-     || {Fabric, Why} = Reason <- lists:usort([Reason || {Reason, _} <- Stayed]),
-        Nodes <- [lists:sort([Node || {Is, Node} <- Stayed, Is =:= Reason])]].
-
-named(Nodes) ->
-    {Named, Others} = lists:split(min(?NODES_NAMED, length(Nodes)), Nodes),
-    [lists:join(", ", [atom_to_binary(Node) || Node <- Named]),
-     case Others of [] -> ""; _ -> io_lib:format(" and ~b others", [length(Others)]) end].
-
-duration(Ms) when Ms < 120000 -> io_lib:format("~b s", [Ms div 1000]);
-duration(Ms) when Ms < 7200000 -> io_lib:format("~b min", [Ms div 60000]);
-duration(Ms) -> io_lib:format("~b h", [Ms div 3600000]).
 
 ok(About, Format, Arguments) ->
     finding(ok, About, Format, Arguments, undefined).

@@ -17,6 +17,7 @@
                   verbs := ok | {error, binary()} | left_out,
                   verbs_devices := [map()] | unknown,
                   links => [inet_rdma:info()],
+                  listeners => inet_rdma_doctor_links:listeners(),
                   addresses := [{Interface :: binary(), [binary()]}],
                   otp := binary(),
                   schedulers := pos_integer(),
@@ -35,7 +36,8 @@ look() ->
       shm_directory => shm_directory(Native, Config),
       verbs => Verbs,
       verbs_devices => Devices,
-      links => case Native of ok -> links(); _ -> [] end,
+      links => case Native of ok -> inet_rdma_doctor_links:look(); _ -> [] end,
+      listeners => inet_rdma_doctor_links:listeners(),
       addresses => addresses(),
       otp => list_to_binary(erlang:system_info(otp_release)),
       schedulers => erlang:system_info(schedulers_online),
@@ -97,9 +99,6 @@ shm_directory(ok, {ok, Config}) ->
     end;
 shm_directory(_Native, _Config) ->
     none.
-
-links() ->
-    [Info || #{node := Node, state := up} = Info <- inet_rdma_info:all(), Node =/= undefined].
 
 addresses() ->
     {ok, Interfaces} = inet:getifaddrs(),

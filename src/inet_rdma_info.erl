@@ -165,16 +165,22 @@ line([Field | Fields], [Width | Widths]) -> [string:pad(Field, Width), $\s | lin
 
 header() ->
     ["Node", "Fabric", "State", "Recv", "Recv Packets", "Sent", "Sent Packets", "Direct", "Queued", "Losses", "Resumes",
-     "Moves", "Why"].
+     "Moves", "Via", "Why"].
 
 row(#{node := Node, fabric := Fabric, why := Why} = Info) ->
     [name(Node), atom_to_list(Fabric), state(Info), number(bytes_received, Info), number(packets_received, Info),
      number(bytes_sent, Info), number(packets_sent, Info), direct(Info), number(bytes_pending, Info),
-     number(losses, Info), number(resumes, Info), number(moves, Info), Why].
+     number(losses, Info), number(resumes, Info), number(moves, Info), via(Info), Why].
 
-%% suspended: the link's connection is lost and not restored yet, and no path carries the link.
+%% Of a link whose path is not well, the state of its path.
 state(#{suspended := true}) -> "suspended";
+state(#{path_state := suspected}) -> "suspected";
 state(#{state := State}) -> atom_to_list(State).
+
+%% The node over which the link goes, or "?": a peer's word, of a node that this one has never heard of.
+via(#{detoured := true, via := undefined}) -> "?";
+via(#{detoured := true, via := Via}) -> atom_to_list(Via);
+via(#{}) -> "-".
 
 %% A stream has no node.
 name(undefined) -> "-";

@@ -5,12 +5,15 @@
 
 -export([open/0, reserve/1, close/1, is_link/1, start/1, tick/1, getstat/1, command/2, command/3]).
 -export([with_socket/3]).
--export([counts/1, statistics/1, is_carried_by_queue/1, sealing/1, compression/1, round_trips/1]).
+-export([counts/1, statistics/1, path_states/0, is_carried_by_queue/1, sealing/1, compression/1, round_trips/1]).
 %% Called by inet_rdma_bounded.
 -export([use_socket/3]).
 
 %% Stands for a number that is unknown; native/port/src/numbers.rs has the same.
 -define(UNKNOWN, <<16#ffffffffffffffff:64>>).
+
+%% In the order of the port's numbers (native/port/src/link/counts.rs).
+-define(PATH_STATES, [carried, suspected, suspended]).
 
 %% Commands of the port; native/port/src/commands.rs has the same numbers.
 command_number(carry) -> 1;
@@ -46,6 +49,8 @@ command_number(suspect) -> 31.
 -type command() :: carry | start | tick | packets | peer_gone | watch | adopt | move | suspend | resume | prove | verify
                  | attempt | control | socket | drop | counts | return | abandon | attach | sealing | compression
                  | suspicion | round_trips | open | reserve | release | lend | suspect.
+
+-type path_state() :: carried | suspected | suspended.
 
 %% Opens a port, linked to the caller. error: the VM has no port left, or the driver is gone.
 %%
@@ -118,14 +123,22 @@ counts(Port) ->
     end.
 
 %% All that the port has counted, and what carries its session. bytes_*: over all paths, with the lengths of packets.
--spec statistics(port()) -> {ok, #{atom() => number() | boolean()}} | {error, closed}.
+-spec statistics(port()) -> {ok, #{atom() => number() | boolean() | path_state()}} | {error, closed}.
 statistics(Port) ->
     case numbers(Port, counts) of
         {ok, #{has_tcp := HasTcp, carried_by_queue := ByQueue} = Numbers} ->
-            {ok, Numbers#{has_tcp := HasTcp =:= 1, carried_by_queue := ByQueue =:= 1}};
+            {ok, named_state(Numbers#{has_tcp := HasTcp =:= 1, carried_by_queue := ByQueue =:= 1})};
         Error ->
             Error
     end.
+
+%% The VM may still have an earlier native library loaded, which does not answer it.
+named_state(#{path_state := Number} = Numbers) -> Numbers#{path_state := lists:nth(Number + 1, ?PATH_STATES)};
+named_state(Numbers) -> Numbers.
+
+%% The names are those of the port's notices.
+-spec path_states() -> [path_state()].
+path_states() -> ?PATH_STATES.
 
 %% Tells whether a queue pair carries the session of the port.
 -spec is_carried_by_queue(port()) -> boolean().

@@ -127,7 +127,10 @@ node_queue(Link) ->
 carrier() ->
     [{link_info, gauge, "1 for each link: what carries it, and why.", fun link_info/1},
      {link_path, gauge, "1 for the path that carries the link, 0 for the others; 0 for all while it is suspended.",
-      fun link_path/1}
+      fun link_path/1},
+     {link_path_state, gauge,
+      "1 for the state of the path that carries the link, 0 for the others; suspended: there is no path.",
+      fun link_path_state/1}
      | [{Name, Type, Help, of_info(Keys)} || {Name, Type, Help, Keys} <- inet_rdma_counts:series()]].
 
 link_info(Link) ->
@@ -142,6 +145,11 @@ link_path(Link) ->
                   #{} -> Fabric
               end,
     [{peer(Link) ++ [{path, Path}], one_if(Path =:= Carries)} || Path <- [tcp, tls | inet_rdma_options:fabrics(link)]].
+
+%% None of a link without a session, which ends with its path.
+link_path_state(Link) ->
+    {ok, #{path_state := Now}} = info(Link),
+    [{peer(Link) ++ [{state, State}], one_if(State =:= Now)} || State <- inet_rdma_port:path_states()].
 
 one_if(true) -> 1;
 one_if(false) -> 0.

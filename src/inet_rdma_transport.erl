@@ -177,7 +177,7 @@ statistics({tls, Socket, _Sender}, Keys) ->
 
 %% State of a session's paths. carried_by_queue: a queue pair carries what this node sends. suspended: no path does.
 %% none: the connection is no session's; closed: the session has ended.
--spec session_facts(t()) -> {ok, #{atom() => number() | boolean() | node()}} | none | closed.
+-spec session_facts(t()) -> {ok, #{atom() => number() | boolean() | atom()}} | none | closed.
 session_facts({session, Session, Port}) ->
     case inet_rdma_port:statistics(Port) of
         {ok, #{has_tcp := HasTcp, carried_by_queue := ByQueue} = Counts} ->

@@ -53,6 +53,7 @@ defmodule InetRdma.LiveDashboard do
           <:col field={:losses} text_align="right" sortable={:desc} />
           <:col field={:resumes} text_align="right" sortable={:desc} />
           <:col field={:moves} text_align="right" sortable={:desc} />
+          <:col field={:via} />
           <:col field={:why} />
         </.live_table>
         """
@@ -90,6 +91,7 @@ defmodule InetRdma.LiveDashboard do
       losses: Map.get(info, :losses, 0),
       resumes: Map.get(info, :resumes, 0),
       moves: Map.get(info, :moves, 0),
+      via: InetRdma.Top.via(info),
       why: to_string(info.why)
     }
   end

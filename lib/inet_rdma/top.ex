@@ -7,7 +7,7 @@ defmodule InetRdma.Top do
 
   @timeout_ms 5_000
   @header ~w(Node Fabric State Recv/s Sent/s) ++
-            ["Recv Packets/s", "Sent Packets/s"] ++ ~w(Direct Queued RTT Losses Resumes Moves Why)
+            ["Recv Packets/s", "Sent Packets/s"] ++ ~w(Direct Queued RTT Losses Resumes Moves Via Why)
 
   @doc "The links of `node` now, without the one to this node."
   @spec sample(node()) :: {:ok, sample()} | {:error, String.t()}
@@ -62,13 +62,20 @@ defmodule InetRdma.Top do
   defp row(%{rates: rates} = info) do
     [to_string(info.node), to_string(info.fabric), state(info), bytes(rates.received), bytes(rates.sent)] ++
       [count(rates.in), count(rates.out), direct(info), bytes(info[:bytes_pending]), round_trip(info)] ++
-      [count(info[:losses]), count(info[:resumes]), count(info[:moves]), to_string(info.why)]
+      [count(info[:losses]), count(info[:resumes]), count(info[:moves]), via(info), to_string(info.why)]
   end
 
-  @doc "`up`, or `suspended` if no path carries the link, as in `:inet_rdma.i/0`."
+  @doc "`up`; `suspected`: its path does not answer; `suspended`: no path carries it. As in `:inet_rdma.i/0`."
   @spec state(map()) :: String.t()
   def state(%{suspended: true}), do: "suspended"
+  def state(%{path_state: :suspected}), do: "suspected"
   def state(info), do: to_string(info.state)
+
+  @doc "The node over which the link goes, `?` if its name is not known, as in `:inet_rdma.i/0`."
+  @spec via(map()) :: String.t()
+  def via(%{detoured: true, via: :undefined}), do: "?"
+  def via(%{detoured: true, via: node}), do: to_string(node)
+  def via(_info), do: "-"
 
   @doc "The share of direct bytes, of those both ways, as in `:inet_rdma.i/0`. TCP has no direct transfers."
   @spec direct(map()) :: String.t()

@@ -17,6 +17,7 @@
 -export([device_without_provider/1, device_that_cannot_be_opened/1, device_that_holds_too_little/1]).
 -export([shm_only_makes_verbs_a_note/1, wrong_option_does_not_start/1, missing_native_library_stays/1]).
 -export([links_that_lose_connections_are_notes/1, links_that_stay_are_notes_by_reason/1]).
+-export([links_without_a_direct_way_are_notes/1, links_that_are_suspected_are_notes/1]).
 -export([schedulers_are_a_note_where_nodes_share_cores/1, build_without_verbs_says_so/1]).
 -export([every_finding_in_the_way_has_a_fix/1, table_fits_120_columns/1, json_is_valid/1, json_escapes/1]).
 -export([this_machine_leaves_tcp_over_shm/1, main_ends_with_its_verdict/1]).
@@ -38,6 +39,7 @@ all() ->
         device_without_provider, device_that_cannot_be_opened, device_that_holds_too_little,
         shm_only_makes_verbs_a_note, wrong_option_does_not_start, missing_native_library_stays,
         links_that_lose_connections_are_notes, links_that_stay_are_notes_by_reason,
+        links_without_a_direct_way_are_notes, links_that_are_suspected_are_notes,
         schedulers_are_a_note_where_nodes_share_cores, build_without_verbs_says_so, every_finding_in_the_way_has_a_fix,
         table_fits_120_columns,
         json_is_valid, json_escapes, this_machine_leaves_tcp_over_shm, main_ends_with_its_verdict
@@ -301,6 +303,42 @@ links_that_lose_connections_are_notes(Config) ->
                               "3 times">>}],
                  about(links, findings(Report))),
     ?assertMatch(#{leaves_tcp := true}, Report).
+
+%% On a detour now, or once in a day on the average.
+links_without_a_direct_way_are_notes(Config) ->
+    DayMs = 86400000,
+    Link = #{fabric => shm, why => "shared memory", state => up, detoured => false, via => undefined},
+    Links = [Link#{node => now@host, detours => 1, up_ms => 9 * DayMs, detoured => true, via => over@host},
+             Link#{node => told@host, detours => 1, up_ms => 9 * DayMs, detoured => true},
+             Link#{node => before@host, detours => 2, up_ms => 2 * DayMs},
+             Link#{node => seldom@host, detours => 2, up_ms => 2 * DayMs + 1},
+             Link#{node => never@host, detours => 0, up_ms => 0}],
+    Listeners = #{now@host => {<<"10.0.0.2">>, 9100}},
+    [Now, Told, Before] = about(links, findings(report(Config, none, #{links => Links, listeners => Listeners}))),
+    ?assertMatch(#{severity := note, text := <<"the link to now@host is carried over over@host: the direct way to "
+                                               "10.0.0.2, port 9100, is cut">>}, Now),
+    [?assertMatch({_, _}, binary:match(maps:get(fix, Now), Word))
+     || Word <- [<<"firewall">>, <<"listener's port">>, <<"`ip route get 10.0.0.2`">>, <<"`nc -vz 10.0.0.2 9100`">>]],
+    ?assertMatch(#{text := <<"the link to told@host is carried over another node: the direct way to that node is "
+                             "cut">>}, Told),
+    ?assertMatch(#{text := <<"the link to before@host went over another node 2 times in 48 h, and goes directly now: ",
+                             _/binary>>}, Before).
+
+%% Now; or three times in vain, and once in an hour on the average.
+links_that_are_suspected_are_notes(Config) ->
+    HourMs = 3600000,
+    Link = #{fabric => shm, why => "shared memory", state => up, path_state => carried, false_suspicions => 0,
+             up_ms => 3 * HourMs},
+    Links = [Link#{node => now@host, path_state => suspected}, Link#{node => often@host, false_suspicions => 3},
+             Link#{node => seldom@host, false_suspicions => 3, up_ms => 3 * HourMs + 1},
+             Link#{node => twice@host, false_suspicions => 2}, Link#{node => well@host}],
+    Live = #{links => Links, config => {ok, options(#{dead_after_ms => 700})}},
+    [Now, Often] = about(links, findings(report(Config, none, Live))),
+    ?assertMatch(#{severity := note, text := <<"the link to now@host is suspected", _/binary>>, fix := <<_, _/binary>>},
+                 Now),
+    ?assertMatch(#{severity := note, text := <<"the link to often@host was suspected 3 times in 3 h ", _/binary>>},
+                 Often),
+    ?assertMatch({_, _}, binary:match(maps:get(fix, Often), <<"raise the option dead_after_ms, here 700">>)).
 
 %% No note with the option fabric tcp.
 links_that_stay_are_notes_by_reason(Config) ->

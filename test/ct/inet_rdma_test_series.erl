@@ -2,7 +2,7 @@
 %% inet_rdma:i/0 and the events of telemetry. Runs in the node that runs the tests.
 -module(inet_rdma_test_series).
 
--export([three_nodes/0, three/0, collected/1, all_of/2, metrics/3, value/3, path/2]).
+-export([three_nodes/0, three/0, collected/1, all_of/2, metrics/3, value/3, path/2, path_states/2]).
 -export([table/1, offered/0, fake/1, told/2, documented/2]).
 
 -define(COLLECTOR, inet_rdma_prometheus_collector).
@@ -43,6 +43,13 @@ value(Name, Families, Peer) ->
 path(Families, Peer) ->
     maps:from_list([{Path, Value}
                     || {#{<<"path">> := Path}, Value} <- metrics(<<"inet_rdma_link_path">>, Families, Peer)]).
+
+%% Those states of the link's path whose series is 1; of all states there is one.
+path_states(Families, Peer) ->
+    Values = [{binary_to_atom(State), Value}
+              || {#{<<"state">> := State}, Value} <- metrics(<<"inet_rdma_link_path_state">>, Families, Peer)],
+    [carried, suspected, suspended] = lists:sort([State || {State, _} <- Values]),
+    [State || {State, 1} <- Values].
 
 %% The lines that inet_rdma:i/0 prints.
 table(Node) ->

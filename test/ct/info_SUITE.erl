@@ -151,7 +151,10 @@ info_of_a_link_on_tcp(_Config) ->
             ?assert(Sent > ?MB),
             ?assert(Received > ?MB),
             ?assert(PacketsSent > 10),
-            ?assert(PacketsReceived > 10)
+            ?assert(PacketsReceived > 10),
+            %% A link with a node of inet_tcp has no session.
+            PathState = case Peer of C -> none; _ -> carried end,
+            ?assertEqual(PathState, maps:get(path_state, Info, none))
         end
      || {Node, Peer, Word} <- [{A, B, "the option fabric of the peer is tcp"}, {B, A, "fabric"},
                                {A, C, "makes no offer"}]

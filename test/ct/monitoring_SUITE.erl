@@ -134,7 +134,7 @@ each_link_has_its_series(_Config) ->
          ?assertEqual([], metrics(Name, After, Tcp))
      end || Name <- [<<"inet_rdma_link_direct_ratio">>, <<"inet_rdma_link_credit_stalls_total">>,
                      <<"inet_rdma_link_wakeups_total">>, <<"inet_rdma_link_losses_total">>,
-                     <<"inet_rdma_link_suspended">>]].
+                     <<"inet_rdma_link_suspended">>, <<"inet_rdma_link_path_state">>]].
 
 %% What one node has sent the other has received, whatever carries it; and all counts of inet:getstat/1 are there.
 sizes_of_packets_on_each_path(_Config) ->
@@ -256,13 +256,13 @@ table_of_links(_Config) ->
     [Header | Lines] = table(A),
     ?assertEqual(2, length(Lines)),
     Columns = ["Node", "Fabric", "State", "Recv ", "Recv Packets", "Sent ", "Sent Packets", "Direct", "Queued",
-               "Losses", "Resumes", "Moves", "Why"],
+               "Losses", "Resumes", "Moves", "Via", "Why"],
     Starts = [string:str(Header, Column) || Column <- Columns],
     ?assertEqual(Starts, lists:usort(Starts)),
     [begin
          [Line] = [Line || Line <- Lines, string:prefix(Line, atom_to_list(name(Peer))) =/= nomatch],
-         [Name, Fabric, "up", Received, ReceivedPackets, Sent, SentPackets, Direct, Queued, Losses, Resumes, Moves
-          | _] = Fields = string:lexemes(Line, " "),
+         [Name, Fabric, "up", Received, ReceivedPackets, Sent, SentPackets, Direct, Queued, Losses, Resumes, Moves,
+          "-" | _] = Fields = string:lexemes(Line, " "),
          ?assertEqual(ExpectedChanges, [Losses, Resumes, Moves]),
          ?assertEqual(atom_to_list(name(Peer)), Name),
          ?assertEqual(ExpectedFabric, Fabric),
@@ -275,7 +275,7 @@ table_of_links(_Config) ->
          ?assertEqual(Sent, hd(string:lexemes(lists:nthtail(lists:nth(6, Starts) - 1, Line), " "))),
          ?assert(list_to_integer(Queued) >= 0),
          ?assert(lists:suffix(Why, Line)),
-         ?assert(length(Fields) > 12)
+         ?assert(length(Fields) > 13)
      end || {Peer, ExpectedFabric, ExpectedDirect, ExpectedChanges} <- [{Moved, "shm", "0%", ["0", "0", "1"]},
                                                                         {Tcp, "tcp", "-", ["-", "-", "-"]}]].
 

@@ -144,12 +144,13 @@ suspension_is_shown(Config) ->
     ok = inet_rdma_test_relay:hold(Relay),
     Suspended = fun(Families) -> value(<<"inet_rdma_link_suspended">>, Families, B) end,
     inet_rdma_test_wait:until(suspended, 20000, fun() -> Suspended(collected(A)) =:= 1 end),
-    ?assertMatch(#{state := up, fabric := tcp, suspended := true, losses := 1, resumes := 0},
+    ?assertMatch(#{state := up, fabric := tcp, suspended := true, path_state := suspended, losses := 1, resumes := 0},
                  call(A, inet_rdma, info, [name(B)])),
     %% Its senders wait, and what they have sent is kept.
     _ = call(A, erlang, send, [{nobody, name(B)}, binary:copy(<<0>>, 1000)]),
     Families = collected(A),
     ?assertEqual(#{<<"tcp">> => 0, <<"shm">> => 0, <<"tls">> => 0, <<"verbs">> => 0}, path(Families, B)),
+    ?assertEqual([suspended], inet_rdma_test_series:path_states(Families, B)),
     ?assert(value(<<"inet_rdma_link_unacknowledged_bytes">>, Families, B) >= 1000),
     ?assertMatch([_, _, "suspended" | _], string:lexemes(lists:last(table(A)), " ")),
     #{findings := Findings} = call(A, inet_rdma, doctor, []),
@@ -157,6 +158,7 @@ suspension_is_shown(Config) ->
                                binary:match(Text, <<"no path carries it">>) =/= nomatch]),
     ok = inet_rdma_test_relay:pass(Relay),
     inet_rdma_test_wait:until(restored, 20000, fun() -> Suspended(collected(A)) =:= 0 end),
+    ?assertEqual([carried], inet_rdma_test_series:path_states(collected(A), B)),
     ok = call(A, inet_rdma_test_data, send_and_compare, [name(B), [1000]]).
 
 %% Cut by the kernel, of a link that shared memory carries: nobody waits, and the cause is the kernel's.

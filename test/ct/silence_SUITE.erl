@@ -16,7 +16,7 @@
 -export([init_per_testcase/2, end_per_testcase/2]).
 -export([forgotten/1, forgotten_one_way/1, forgotten_at_rest/1, addresses_change/1, network_away/1, black_hole/1]).
 -export([slow_and_lossy/1, stopped_peer/1, away_for_too_long/1, turned_off/1, standby_forgotten/1]).
--export([random_silences/1]).
+-export([is_shown/1, random_silences/1]).
 
 -define(TICKTIME, 60).
 %% For links that are to end.
@@ -37,7 +37,7 @@ groups() ->
     Vanishing = [forgotten, forgotten_one_way, forgotten_at_rest, addresses_change],
     Carried = [network_away, slow_and_lossy, stopped_peer, away_for_too_long],
     [
-        {tcp, [], Vanishing ++ Carried ++ [black_hole, turned_off, random_silences]},
+        {tcp, [], Vanishing ++ Carried ++ [black_hole, turned_off, is_shown, random_silences]},
         {tls, [], Vanishing ++ [black_hole]},
         {inet6, [], Vanishing},
         {shm, [], [standby_forgotten]}
@@ -141,6 +141,28 @@ network_away(Config) ->
     receive after ?AWAY_MS -> ok end,
     ok = inet_rdma_test_hosts:pass(Hosts),
     undisturbed(Traffic).
+
+%% By inet_rdma:info/1, the series, the table and the doctor, from the first message that is not acknowledged on.
+is_shown(Config) ->
+    {Hosts, [A, B]} = pair(Config),
+    ?assertMatch(#{path_state := carried, suspicions := 0}, call(A, inet_rdma, info, [name(B)])),
+    ok = inet_rdma_test_hosts:silence(both(a, b), Hosts),
+    _ = call(A, erlang, send, [{nobody, name(B)}, hello]),
+    await_path_state(suspected, A, B),
+    ?assertMatch(#{suspended := false, suspicions := 1, false_suspicions := 0}, call(A, inet_rdma, info, [name(B)])),
+    ?assertEqual([suspected], inet_rdma_test_series:path_states(inet_rdma_test_series:collected(A), B)),
+    ?assertMatch([_, _, "suspected" | _], string:lexemes(lists:last(inet_rdma_test_series:table(A)), " ")),
+    #{findings := Findings} = call(A, inet_rdma, doctor, []),
+    ?assertMatch([_], [Text || #{about := links, severity := note, text := Text} <- Findings,
+                               binary:match(Text, <<" is suspected: ">>) =/= nomatch]),
+    ok = inet_rdma_test_hosts:pass(Hosts),
+    await_path_state(carried, A, B).
+
+await_path_state(State, A, B) ->
+    inet_rdma_test_wait:until(State, 20000, fun() ->
+        #{path_state := Now} = call(A, inet_rdma, info, [name(B)]),
+        Now =:= State orelse Now
+    end).
 
 %% Large packets of the connection vanish, small ones and acknowledgements pass.
 black_hole(Config) ->

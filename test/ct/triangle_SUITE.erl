@@ -71,12 +71,14 @@ cut(Config) ->
     Traffic = inet_rdma_test_traffic:start(A, B),
     ok = inet_rdma_test_hosts:silence(both(a, b), Hosts),
     [?assertEqual(name(C), await_detour(X, Y)) || {X, Y} <- [{A, B}, {B, A}]],
+    [shown(X, Y, C) || {X, Y} <- [{A, B}, {B, A}]],
     undisturbed(Traffic),
     named_at(A, [A, B, C]),
     Behind = inet_rdma_test_traffic:start_small(A, B),
     [ok = call(Node, inet_rdma_test_log, install, []) || Node <- [A, B]],
     ok = inet_rdma_test_hosts:pass(Hosts),
     [await_direct(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
+    ?assertMatch([_], reported(A, B, <<" went over another node ">>)),
     undisturbed(Behind),
     Logged = lists:append([call(Node, inet_rdma_test_log, lines, []) || Node <- [A, B]]),
     Has = fun(Text) -> lists:any(fun(Line) -> string:find(Line, Text) =/= nomatch end, Logged) end,
@@ -90,6 +92,22 @@ cut(Config) ->
     end),
     named_at(A, [A, B, C]),
     no_nodedown(Watchers).
+
+%% The table names the neighbour, and the doctor the way that is cut.
+shown(X, Y, Via) ->
+    [Line] = [Line || Line <- inet_rdma_test_series:table(X), lists:prefix(atom_to_list(name(Y)), Line)],
+    ?assert(lists:member(atom_to_list(name(Via)), string:lexemes(Line, " ")), Line),
+    ?assertMatch(#{detours := Count} when Count > 0, call(X, inet_rdma, info, [name(Y)])),
+    [Text] = reported(X, Y, <<" is carried over ">>),
+    [{Address, Port}] = [Listens || {Of, Listens} <- maps:to_list(call(X, inet_rdma_doctor_links, listeners, [])),
+                                    Of =:= name(Y)],
+    ?assertMatch({_, _}, binary:match(Text, iolist_to_binary([Address, ", port ", integer_to_list(Port), ", is cut"]))).
+
+%% What the doctor of a node says of its link to another one, with these words.
+reported(X, Y, Words) ->
+    #{findings := Findings} = call(X, inet_rdma, doctor, []),
+    [Text || #{about := links, text := Text} <- Findings, binary:match(Text, Words) =/= nomatch,
+             binary:match(Text, atom_to_binary(name(Y))) =/= nomatch].
 
 %% Either node may be the one whose packets vanish.
 cut_one_way(Config) ->

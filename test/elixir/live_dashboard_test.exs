@@ -19,7 +19,7 @@ defmodule InetRdma.LiveDashboardTest do
     order = #{inspect(@order)}
     fetch = fn change -> InetRdma.LiveDashboard.fetch(Map.merge(order, change), node()) end
     {rows, 2} = fetch.(%{})
-    inspect.(for(row <- rows, do: {row.node, row.fabric, row.direct}), "all")
+    inspect.(for(row <- rows, do: {row.node, row.fabric, row.direct, row.via}), "all")
     inspect.(elem(fetch.(%{search: "no offer"}), 0) |> Enum.map(& &1.node), "searched")
     inspect.(elem(fetch.(%{sort_by: :fabric, sort_dir: :desc}), 0) |> Enum.map(& &1.fabric), "sorted")
     inspect.(elem(fetch.(%{limit: 1}), 0) |> length(), "limited")
@@ -28,7 +28,7 @@ defmodule InetRdma.LiveDashboardTest do
 
     flags = "-proto_dist inet_rdma -inet_rdma move eager -setcookie live_dashboard -connect_all false"
     output = Os.run!("elixir", ["--erl", "-pa #{@ebin} " <> flags, "--sname", a, "-e", script])
-    assert output =~ "all: " <> inspect([{moved, "shm", "0%"}, {plain, "tcp", "-"}])
+    assert output =~ "all: " <> inspect([{moved, "shm", "0%", "-"}, {plain, "tcp", "-", "-"}])
     assert output =~ "searched: " <> inspect([plain])
     assert output =~ "sorted: " <> inspect(["tcp", "shm"])
     assert output =~ "limited: 1"

@@ -43,6 +43,34 @@ defmodule InetRdma.TopTest do
     assert length(lines) - length(titles) == 2 * 3 + Enum.count(lines, &(&1 =~ ~r/Finished|Compil|Generated|Blocking/))
   end
 
+  test "a link that is suspected, has no path or goes over another node says so" do
+    link = %{node: :b@host, fabric: :tcp, state: :up, why: "it is far", bytes_sent: 0, bytes_received: 0}
+    link = Map.merge(link, %{packets_sent: 0, packets_received: 0, suspended: false, path_state: :carried})
+    detour = %{detoured: true, via: :c@host}
+
+    changes = [
+      %{},
+      %{path_state: :suspected},
+      %{path_state: :suspended, suspended: true},
+      detour,
+      %{detour | via: :undefined}
+    ]
+
+    shown =
+      for change <- changes do
+        sample = {0, [Map.merge(link, change)]}
+
+        [_title, header, row] =
+          InetRdma.Top.table(:a@host, sample, sample) |> IO.iodata_to_binary() |> String.split("\n", trim: true)
+
+        assert header =~ ~r/ Moves +Via +Why$/
+        [[_, state, via]] = Regex.scan(~r/^b@host +tcp +(\w+) .* (\S+) +it is far$/, row)
+        {state, via}
+      end
+
+    assert shown == [{"up", "-"}, {"suspected", "-"}, {"suspended", "-"}, {"up", "c@host"}, {"up", "?"}]
+  end
+
   @tag timeout: 120_000
   test "in a terminal the table is drawn anew until q is typed", nodes do
     command = "mix inet_rdma.top #{nodes.watched} --cookie #{@cookie} --interval 0.2"

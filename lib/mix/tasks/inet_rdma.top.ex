@@ -2,8 +2,9 @@ defmodule Mix.Tasks.InetRdma.Top do
   @shortdoc "Shows the links of a node and their rates, live"
   @moduledoc """
   Shows the links of a node: what carries each, its rates, the share of its bytes that went direct, what is queued, how
-  often it lost its connection, resumed over another one and moved, why it is carried as it is. Busiest first. A link
-  that no path carries at the moment has the state `suspended`.
+  often it lost its connection, resumed over another one and moved, over which node it goes if not directly, why it is
+  carried as it is. Busiest first. A link that no path carries at the moment has the state `suspended`, one whose path
+  does not answer the state `suspected`.
 
       mix inet_rdma.top [NODE] [--cookie COOKIE] [--interval SECONDS] [--count TABLES]
 

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use inet_rdma_ways::Traffic;
+use inet_rdma_ways::{State, Traffic};
 
 use super::Link;
 use crate::numbers::{ANSWER_NUMBERS, Number, values};
@@ -12,7 +12,8 @@ use crate::tally::QueueWork;
 use crate::tcp::Tcp;
 
 /// What a link counts over all its paths, by the keys of the carrier's `inet_rdma_counts`; `has_tcp` and
-/// `carried_by_queue` (1 or 0) are the carrier's own. Bytes and sizes are with the packets' lengths; of the packets
+/// `carried_by_queue` (1 or 0) are the carrier's own. `path_state`: the place of the [`State`] in `inet_rdma_port`'s
+/// list. Bytes and sizes are with the packets' lengths; of the packets
 /// received, sizes leave ticks out. `packet_deviation_received`: the bits of an f64.
 pub(crate) const COUNTS: &[Number<Link>] = &[
     ("packets_received", |link| link.packets().0),
@@ -38,6 +39,11 @@ pub(crate) const COUNTS: &[Number<Link>] = &[
     ("credit_stalls", |link| link.queue_work().credit_stalls),
     ("wakeups_sent", |link| link.queue_work().wakeups_sent),
     ("wakeups_received", |link| link.queue_work().wakeups_received),
+    ("path_state", |link| match link.state().state {
+        State::Carried => 0,
+        State::Suspected => 1,
+        State::Suspended => 2,
+    }),
     ("has_tcp", |link| link.tcp.is_some().into()),
     ("carried_by_queue", |link| link.is_carried_by_queue().into()),
 ];

@@ -25,7 +25,7 @@ impl Link {
     }
 
     /// What carries the session now.
-    fn state(&self) -> LinkState {
+    pub(super) fn state(&self) -> LinkState {
         self.ways.state(self.session.is_sent_by_queue())
     }
 
