@@ -9,11 +9,11 @@
 %%     asker       <<"inet_rdma detour", Version:8, Name:16/binary, NonceOfAsker:16/binary, To/binary>>
 %%     neighbour   <<$c, Nonce:16/binary, Proof:32/binary>>   knows the session Name
 %%                 <<$u>>                                       does not know it
-%%                 <<$b>>                                       carries as many detours as it may
+%%                 <<$n>>                                       opens no detours
 %%     asker       <<$p, Proof:32/binary>>
 %%     neighbour   <<$d>>                                       bytes of the node To follow, outside TLS
 %%                 <<$n>>                                       has no direct link to that node, or cannot connect there
-%%                 <<$b>>
+%%                 <<$b>>                                       carries as many detours as it may
 %%
 %% Name: of the session between the two. A proof is an HMAC-SHA256 of all earlier messages under the secret of that
 %% session. The labels are not those of an attempt to resume: no proof serves there.

@@ -34,8 +34,9 @@
 %% A log line about refusals is followed by none for this time.
 -define(LOG_MS, 60000).
 
-%% A request that names a session of this node. Said: what the asker's proof is about.
--type request() :: {inet_rdma_session:t(), From :: binary(), To :: binary(), Said :: binary()}.
+%% A request that names a session of this node, and comes from this address. Said: what the asker's proof is about.
+-type request() :: {inet_rdma_session:t(), From :: binary(), To :: binary(), Said :: binary(),
+                    inet:ip_address() | unknown}.
 
 -record(relay, {
     session :: inet_rdma_session:t(),
@@ -56,7 +57,7 @@
 -spec accept(inet_rdma_transport:t(), FirstMessage :: binary()) -> ok.
 accept(Connection, Message) ->
     ok = passive(Connection),
-    case start(inet_rdma_detour:parse(Message), inet_rdma_transport:protocol(Connection)) of
+    case start(inet_rdma_detour:parse(Message), Connection) of
         {ok, Relay} ->
             case inet_rdma_transport:give(Connection, Relay) of
                 ok -> Relay ! {given, Connection}, ok;
@@ -70,34 +71,43 @@ passive(Connection) ->
     _ = inet_rdma_transport:passive(Connection),
     ok.
 
-start({ok, Name, To, Said}, Protocol) ->
+start({ok, Name, To, Said}, Connection) ->
     case {inet_rdma_links:session(Name), inet_rdma_options:node()} of
         {{ok, Session}, {ok, #{detour := true}}} ->
-            case inet_rdma_session:protocol(Session) of
-                Protocol -> start({Session, inet_rdma_detours:fact(Name, node), To, Said});
+            case inet_rdma_session:protocol(Session) =:= inet_rdma_transport:protocol(Connection) of
+                true -> start({Session, inet_rdma_detours:fact(Name, node), To, Said, address(Connection)});
                 %% A session that began inside TLS asks inside TLS.
-                _ -> {refused, unknown_session, <<$u>>}
+                false -> {refused, unknown_session, <<$u>>}
             end;
         {{ok, _Session}, _} ->
             {refused, off, <<$n>>};
         {_NoneOrUnknown, _} ->
             {refused, unknown_session, <<$u>>}
     end;
-start(error, _Protocol) ->
+start(error, _Connection) ->
     {refused, unknown_version, <<$n>>}.
 
-start({_, none, _, _}) ->
+start({_, none, _, _, _}) ->
     {refused, unknown_session, <<$u>>};
 start(Request) ->
     case inet_rdma_sup:start_relay(Request) of
         {ok, Relay} -> {ok, Relay};
-        full -> {refused, too_many_requests, <<$b>>};
         none -> {refused, off, <<$n>>}
     end.
 
+%% unknown: the asker has gone.
+address(Connection) ->
+    case inet_rdma_transport:peername(Connection) of
+        {ok, {Ip, _Port}} -> Ip;
+        {error, _} -> unknown
+    end.
+
 refuse(Connection, Why, Answer) ->
-    inet_rdma_links:count(detours_refused),
     _ = [inet_rdma_transport:send_message(Connection, Answer) || Answer =/= none],
+    note_refusal(Why).
+
+note_refusal(Why) ->
+    inet_rdma_links:count(detours_refused),
     Logged = {<<>>, 0, refused_detour},
     _ = inet_rdma_links:failure(Logged) =:= none andalso
         begin
@@ -107,14 +117,12 @@ refuse(Connection, Why, Answer) ->
         end,
     ok.
 
--spec start_link(request()) -> {ok, pid()} | ignore | {error, term()}.
+-spec start_link(request()) -> {ok, pid()} | {error, term()}.
 start_link(Request) -> gen_server:start_link(?MODULE, Request, []).
 
-init({Session, From, To, Said}) ->
-    case inet_rdma_detours:enter(inet_rdma_session:name(Session)) of
-        ok -> {ok, #relay{session = Session, from = From, to = To, said = Said}, ?HANDED_MS};
-        full -> ignore
-    end.
+init({Session, From, To, Said, Address}) ->
+    _ = [ok = note_refusal(displaced) || inet_rdma_detours:enter(inet_rdma_session:name(Session), Address) =/= ok],
+    {ok, #relay{session = Session, from = From, to = To, said = Said}, ?HANDED_MS}.
 
 handle_call(_Request, _From, Relay) -> {noreply, Relay, Relay#relay.idle_ms}.
 

@@ -2,20 +2,26 @@
 %% (inet_rdma_detour_relay), with their bounds, and the facts of this node's sessions that detours need.
 -module(inet_rdma_detours).
 
--export([new/0, enter/1, open/3, leave/0, carried/0, seek/0]).
+-export([new/0, enter/2, open/3, leave/0, carried/0, seek/0]).
 -export([set_fact/3, fact/2, forget/1]).
--export_type([carried/0, fact/0]).
+-export_type([carried/0, fact/0, origin/0]).
 
-%% {Relay, Asker, asking} or {Relay, Asker, {open, From, To}}, or {Attempt, none, seeking}. Asker: the name of the
-%% session between this node and the node that asks. A row ends with its process: one whose process was killed is
-%% removed by the next look at the table.
+%% {Relay, Asker, {asking, origin(), Since}} or {Relay, Asker, {open, From, To}}, or {Attempt, none, seeking}. Asker:
+%% the name of the session between this node and the node that asks. A row ends with its process: one whose process was
+%% killed is removed by the next look at the table.
 -define(TABLE, inet_rdma_detours).
 %% {{Name, Fact}, Value}. A row ends with its session.
 -define(FACTS, inet_rdma_detour_facts).
 
-%% Requests at a time whose asker has not proved the secret of its session, of all askers. A request takes a process for
-%% 3 s at most.
+%% Requests at a time whose asker has not proved the secret of its session: of all askers, and of those from one origin.
+%% A request takes a process for 3 s at most.
+%%
+%% A stranger may know the name of a session, which is no secret, and can hold requests open. So a request beyond a
+%% bound is not refused: it displaces the oldest one, of its own origin if that is at its bound, else of all. An asker
+%% proves its session within a round trip; a stranger keeps it out only by as many requests as the bound in that time.
+%% The bound of an origin lets no stranger displace a request from elsewhere, unless it has four origins.
 -define(ASKING_MAX, 32).
+-define(ASKING_OF_ORIGIN_MAX, 8).
 %% Detours at a time, and detours of one asker. A detour takes two descriptors, and up to 128 KiB in each direction: a
 %% read, and what the driver of inet has of it.
 -define(OPEN_MAX, 64).
@@ -23,6 +29,10 @@
 
 %% Attempts of this node's links at a time to find a neighbour: a node that is cut off from many asks no more of them.
 -define(SEEKING_MAX, 8).
+
+%% Where a request comes from: an address; of IPv6 its first 64 bits, as one host may have all addresses of such a
+%% network.
+-type origin() :: inet:ip_address() | {0..65535, 0..65535, 0..65535, 0..65535} | unknown.
 
 %% A detour from one node to another.
 -type carried() :: {From :: binary(), To :: binary()}.
@@ -39,18 +49,48 @@ new() ->
     _ = [ets:new(Table, [named_table, public]) || Table <- [?TABLE, ?FACTS]],
     ok.
 
-%% The caller is a relay, and its asker has proved nothing yet. inet_rdma_sup starts one relay at a time, so no two of
-%% them take the last place.
--spec enter(Asker :: binary()) -> ok | full.
-enter(Asker) ->
-    case length([Relay || {Relay, _, asking} <- living()]) < ?ASKING_MAX of
-        true -> insert({self(), Asker, asking});
+%% The caller is a relay, and its asker, at this address, has proved nothing yet. inet_rdma_sup starts one relay at a
+%% time, so no two of them count the same requests. displaced: another relay has ended for it.
+-spec enter(Asker :: binary(), inet:ip_address() | unknown) -> ok | displaced.
+enter(Asker, Address) ->
+    Origin = origin(Address),
+    Asking = lists:sort([{Since, Relay, From} || {Relay, _, {asking, From, Since}} <- living()]),
+    Own = [Each || {_, _, From} = Each <- Asking, From =:= Origin],
+    Oldest = case {length(Own) < ?ASKING_OF_ORIGIN_MAX, length(Asking) < ?ASKING_MAX} of
+                 {false, _} -> [hd(Own)];
+                 {true, false} -> [hd(Asking)];
+                 {true, true} -> []
+             end,
+    ok = insert({self(), Asker, {asking, Origin, erlang:monotonic_time()}}),
+    case [Relay || {_, Relay, _} <- Oldest, displace(Relay)] of
+        [] -> ok;
+        [_Relay] -> displaced
+    end.
+
+%% An IPv4 address in the form of IPv6 is one host's.
+origin({0, 0, 0, 0, 0, 16#ffff, _, _} = Address) -> Address;
+origin({A, B, C, D, _, _, _, _}) -> {A, B, C, D};
+origin(Address) -> Address.
+
+%% False: its asker has proved its session meanwhile. The relay traps no exits, so that it ends while it waits for the
+%% proof; its supervisor does not log this reason.
+displace(Relay) -> removed(Relay, {asking, '_', '_'}) andalso exit(Relay, shutdown).
+
+removed(Relay, State) ->
+    try ets:select_delete(?TABLE, [{{Relay, '_', State}, [], [true]}]) =:= 1
+    catch error:badarg -> false
+    end.
+
+%% The caller's asker has proved the secret. full: at a bound, or displaced. Of two relays that take the last place both
+%% may be refused.
+-spec open(Asker :: binary(), From :: binary(), To :: binary()) -> ok | full.
+open(Asker, From, To) ->
+    case removed(self(), '_') of
+        true -> opened(Asker, From, To);
         false -> full
     end.
 
-%% The caller's asker has proved the secret. Of two relays that take the last place both may be refused.
--spec open(Asker :: binary(), From :: binary(), To :: binary()) -> ok | full.
-open(Asker, From, To) ->
+opened(Asker, From, To) ->
     ok = insert({self(), Asker, {open, From, To}}),
     Open = [Of || {_, Of, {open, _, _}} <- living()],
     case length(Open) =< ?OPEN_MAX andalso length([Of || Of <- Open, Of =:= Asker]) =< ?OPEN_OF_ASKER_MAX of

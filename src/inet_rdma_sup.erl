@@ -39,12 +39,12 @@ start_link(Name) -> supervisor:start_link({local, Name}, ?MODULE, Name).
 -spec start_watch(supervisor:child_spec()) -> supervisor:startchild_ret().
 start_watch(Spec) -> supervisor:start_child(?WATCHES, Spec).
 
-%% Full: the relay found no place. Without this supervisor, which ends with the distribution, none starts.
--spec start_relay(inet_rdma_detour_relay:request()) -> {ok, pid()} | full | none.
+%% Without this supervisor, which ends with the distribution, none starts.
+-spec start_relay(inet_rdma_detour_relay:request()) -> {ok, pid()} | none.
 start_relay(Request) ->
     try supervisor:start_child(?DETOURS, [Request]) of
         {ok, Relay} when is_pid(Relay) -> {ok, Relay};
-        {ok, undefined} -> full;
+        {ok, undefined} -> none;
         {error, _} -> none
     catch
         exit:_ -> none

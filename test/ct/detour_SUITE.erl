@@ -7,13 +7,16 @@
 
 -export([all/0, suite/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
 -export([init_per_testcase/2, end_per_testcase/2]).
--export([bytes/1, ends/1, resume_over_it/1, refused/1, bounded/1, flood/1, no_detour_over_a_detour/1,
+-export([bytes/1, ends/1, resume_over_it/1, refused/1, bounded/1, flood/1, strangers/1, no_detour_over_a_detour/1,
          death_of_the_neighbour/1, new_code/1, switched_off/1, tells_the_peer/1, hidden_node/1]).
 
 -define(SIZES, [1, 2, 100, 1460, 65535, 65536, 65537, 1048576]).
 -define(OF_ASKER_MAX, 8).
 -define(ASK_MS, 10000).
 -define(CROWD, 200).
+%% Requests without a proof, of all and from one address.
+-define(ASKING_MAX, 32).
+-define(ASKING_OF_ORIGIN_MAX, 8).
 %% More lines than a crowd of strangers may leave in the log.
 -define(LINES, 20).
 
@@ -26,7 +29,7 @@ all() ->
 groups() ->
     Cases = [bytes, ends, resume_over_it, refused, bounded, no_detour_over_a_detour, death_of_the_neighbour,
              new_code],
-    [{tcp, [], Cases ++ [flood, switched_off, tells_the_peer, hidden_node]}, {tls, [], Cases}].
+    [{tcp, [], Cases ++ [flood, strangers, switched_off, tells_the_peer, hidden_node]}, {tls, [], Cases}].
 
 init_per_suite(Config) ->
     inet_rdma_test_node:only_rdma(Config).
@@ -201,10 +204,7 @@ flood(Config) ->
     ok = call(B, inet_rdma_test_log, install, []),
     Before = inet_rdma_test_usage:of_node(B),
     Name = inet_rdma_session:name(call(A, inet_rdma_test_asker, session, [name(B)])),
-    Crowd = inet_rdma_test_stranger:crowd(inet_rdma_test_node:port(B), ?CROWD, fun(_) ->
-        Request = <<"inet_rdma detour", 1, Name/binary, (rand:bytes(16))/binary, (atom_to_binary(name(C)))/binary>>,
-        [<<(byte_size(Request)):16>>, Request]
-    end),
+    Crowd = inet_rdma_test_stranger:crowd(inet_rdma_test_node:port(B), ?CROWD, fun(_) -> request(Name, name(C)) end),
     inet_rdma_test_wait:until(all_closed, 30000, fun() ->
         case inet_rdma_test_stranger:left(Crowd) of
             0 -> true;
@@ -218,6 +218,37 @@ flood(Config) ->
     ok = call(B, inet_rdma_test_log, forget, []),
     ok = inet_rdma_test_usage:await(B, Before),
     over(Config, fun(_, _) -> linked(Config) end).
+
+request(Name, To) ->
+    Request = <<"inet_rdma detour", 1, Name/binary, (rand:bytes(16))/binary, (atom_to_binary(To))/binary>>,
+    [<<(byte_size(Request)):16>>, Request].
+
+%% That know the session's name, and hold as many requests open as they may: from one address, from the asker's own, and
+%% from more addresses than the bound of all has room for. The asker gets its detour.
+strangers(Config) ->
+    [A, B, C] = nodes_of([a, b, c], Config),
+    Name = inet_rdma_session:name(call(A, inet_rdma_test_asker, session, [name(B)])),
+    {Own, _} = call(A, inet_rdma_detours, fact, [Name, listens]),
+    Each = ?ASKING_MAX + ?ASKING_OF_ORIGIN_MAX,
+    [
+        begin
+            Before = maps:get(detours_refused, counts(B), 0),
+            Crowds = [inet_rdma_test_stranger:crowd(From, inet_rdma_test_node:port(B), Each,
+                                                    fun(_) -> request(Name, name(C)) end) || From <- Origins],
+            inet_rdma_test_wait:until({held, Origins}, 10000, fun() ->
+                Refused = maps:get(detours_refused, counts(B), 0) - Before,
+                Now = {Refused, length(call(B, inet_rdma_test_asker, relays, []))},
+                Now =:= {Each * length(Origins) - Held, Held} orelse Now
+            end),
+            ?assertEqual({Origins, <<$d>>},
+                         {Origins, call(A, inet_rdma_test_asker, ask, [name(B), atom_to_binary(name(C)), none])}),
+            _ = [ok = inet_rdma_test_stranger:leave(Crowd) || Crowd <- Crowds],
+            none_carried(B)
+        end
+     || {Origins, Held} <- [{[{127, 0, 0, 2}], ?ASKING_OF_ORIGIN_MAX}, {[Own], ?ASKING_OF_ORIGIN_MAX},
+                            {[{127, 0, 0, Last} || Last <- lists:seq(2, 6)], ?ASKING_MAX}]
+    ],
+    linked(Config).
 
 %% Neither the asker nor the neighbour uses a link that is on a detour itself.
 no_detour_over_a_detour(Config) ->

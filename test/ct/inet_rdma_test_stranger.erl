@@ -1,7 +1,7 @@
 %% Connections to the port of a node by a peer that is no node. Runs in the node that runs the tests.
 -module(inet_rdma_test_stranger).
 
--export([say/3, crowd/3, left/1, leave/1]).
+-export([say/3, crowd/3, crowd/4, left/1, leave/1]).
 -export_type([crowd/0]).
 
 -opaque crowd() :: pid().
@@ -27,18 +27,23 @@ hear(Socket, TimeoutMs, Before) ->
 
 %% Opens Count connections. Each sends the bytes that the function returns for its number, and stays open.
 -spec crowd(inet:port_number(), pos_integer(), fun((pos_integer()) -> iodata())) -> crowd().
-crowd(Port, Count, Words) ->
+crowd(Port, Count, Words) -> crowd({127, 0, 0, 1}, Port, Count, Words).
+
+%% The same, of connections that come from this address of the host.
+-spec crowd(inet:ip_address(), inet:port_number(), pos_integer(), fun((pos_integer()) -> iodata())) -> crowd().
+crowd(From, Port, Count, Words) ->
     Caller = self(),
     {Crowd, ok} = inet_rdma_test_ask:start(fun() ->
         Ref = monitor(process, Caller),
-        Sockets = [enter(Port, Words(Number)) || Number <- lists:seq(1, Count)],
+        Sockets = [enter(From, Port, Words(Number)) || Number <- lists:seq(1, Count)],
         {ok, fun() -> stay(Ref, lists:append(Sockets)) end}
     end),
     Crowd.
 
 %% The node's backlog may be full.
-enter(Port, Words) ->
-    case gen_tcp:connect({127, 0, 0, 1}, Port, [{active, true} | lists:keydelete(active, 1, ?OPTIONS)], 10000) of
+enter(From, Port, Words) ->
+    Options = [{active, true}, {ip, From} | lists:keydelete(active, 1, ?OPTIONS)],
+    case gen_tcp:connect({127, 0, 0, 1}, Port, Options, 10000) of
         {ok, Socket} ->
             _ = gen_tcp:send(Socket, Words),
             [Socket];
