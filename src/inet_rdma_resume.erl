@@ -28,10 +28,10 @@
 -define(VERSION, 1).
 %% First byte of the message by which an acceptor that does not know the session names itself.
 -define(NAME, $i).
-%% Time limit of each message of the peer.
+%% Time limit of the handshake of TLS, and of each message of the peer.
 -define(TIMEOUT_MS, 3000).
-%% Time limit of the connect. The kernel sends a SYN at once and a second one after a second: with one attempt behind
-%% the other there is one each second.
+%% Time limit of the TCP connect, inside TLS, too. The kernel sends a SYN at once and a second one after a second: with
+%% one attempt behind the other there is one each second, so that a link is back within a second of an outage's end.
 -define(CONNECT_MS, 2000).
 %% Time limit of finding a neighbour that opens a detour.
 -define(DETOUR_MS, 3000).
@@ -54,22 +54,25 @@
               {HoldMs :: non_neg_integer(), inet_rdma_told:state()}, Dialer :: pid()) ->
           no_return().
 attempt(Session, Node, Address, {HoldMs, Told}, Dialer) ->
-    Protocol = inet_rdma_session:protocol(Session),
-    case connect(Protocol, Session, Node, Address) of
-        {ok, Connection} ->
-            Dialer ! {connected, self()},
-            receive after HoldMs -> ok end,
-            exit(introduce({Session, Connection, Dialer, Node, Told}));
+    case connect(Session, Node, Address) of
+        {ok, Tcp} ->
+            case secure(inet_rdma_session:protocol(Session), Tcp, Node) of
+                {ok, Connection} ->
+                    Dialer ! {connected, self()},
+                    receive after HoldMs -> ok end,
+                    exit(introduce({Session, Connection, Dialer, Node, Told}));
+                {error, Reason} ->
+                    exit({failed(Reason), Reason})
+            end;
         {error, Reason} ->
-            exit({not_connected(Protocol, Reason), Reason})
+            exit({not_connected(Reason), Reason})
     end.
 
-%% ehostunreach: no host has the address. The time limit of a connect inside TLS is that of the handshake, too.
-not_connected(_, econnrefused) -> refused;
-not_connected(_, Reason) when Reason =:= etimedout; Reason =:= ehostunreach -> unanswered;
-not_connected(tcp, timeout) -> unanswered;
-not_connected(_, Reason) when Reason =:= enetunreach; Reason =:= eaddrnotavail; Reason =:= eafnosupport -> unreachable;
-not_connected(_, Reason) -> failed(Reason).
+%% ehostunreach: no host has the address.
+not_connected(econnrefused) -> refused;
+not_connected(Reason) when Reason =:= timeout; Reason =:= etimedout; Reason =:= ehostunreach -> unanswered;
+not_connected(Reason) when Reason =:= enetunreach; Reason =:= eaddrnotavail; Reason =:= eafnosupport -> unreachable;
+not_connected(_) -> failed.
 
 failed(Reason) ->
     case inet_rdma_tls:refuses(Reason) of
@@ -77,20 +80,18 @@ failed(Reason) ->
         false -> failed
     end.
 
-connect(Protocol, Session, Node, detour) ->
-    Found = case inet_rdma_detours:seek() of
-                ok -> inet_rdma_detour:connect(Session, Node, ?DETOUR_MS);
-                full -> {error, busy}
-            end,
-    case {Protocol, Found} of
-        {tls, {ok, Connection, _Via}} ->
-            inet_rdma_tls:connect_over(Connection, host(Node), [{log_level, warning}], ?TIMEOUT_MS);
-        {tcp, {ok, Connection, _Via}} ->
-            {ok, Connection};
-        {_, Error} ->
-            Error
+%% The TCP connection, over which TLS begins: its end is known before the handshake.
+connect(Session, Node, detour) ->
+    case inet_rdma_detours:seek() of
+        ok ->
+            case inet_rdma_detour:connect(Session, Node, ?DETOUR_MS) of
+                {ok, Connection, _Via} -> {ok, Connection};
+                Error -> Error
+            end;
+        full ->
+            {error, busy}
     end;
-connect(tcp, Session, _Node, {Ip, TcpPort}) ->
+connect(Session, _Node, {Ip, TcpPort}) ->
     Driver = inet_rdma_session:driver(Session),
     Options = connect_options() ++ [{active, false}, {packet, raw}],
     case Driver:connect(Ip, TcpPort, Options, ?CONNECT_MS) of
@@ -101,11 +102,13 @@ connect(tcp, Session, _Node, {Ip, TcpPort}) ->
             {ok, Connection};
         Error ->
             Error
-    end;
-connect(tls, Session, Node, Peer) ->
-    Driver = inet_rdma_session:driver(Session),
+    end.
+
+secure(tcp, Connection, _Node) ->
+    {ok, Connection};
+secure(tls, Connection, Node) ->
     %% ssl logs each attempt that fails as a notice. The end of the loss is logged once, with the last one's reason.
-    inet_rdma_tls:connect(Driver, Peer, host(Node), [{log_level, warning} | connect_options()]).
+    inet_rdma_tls:connect_over(Connection, host(Node), [{log_level, warning}], ?TIMEOUT_MS).
 
 host(Node) ->
     [_, Host] = string:split(binary_to_list(Node), "@"),

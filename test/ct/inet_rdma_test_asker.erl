@@ -2,7 +2,7 @@
 -module(inet_rdma_test_asker).
 
 -export([session/1, set_listens/2, open/2, send/2, recv/3, close/2, end_of/2, ask/3, resume_inside_tls/2, unknown/0,
-         relays/0]).
+         relays/0, attempt/1]).
 
 -define(WAIT_MS, 20000).
 
@@ -122,3 +122,15 @@ answer(Connection) ->
 -spec relays() -> [pid()].
 relays() ->
     [Pid || {_, Pid, _, _} <- supervisor:which_children(inet_rdma_detours)].
+
+%% How an attempt to resume the link to the node ends, at the address where that accepts connections. The attempt gives
+%% no connection up.
+-spec attempt(node()) -> inet_rdma_resume:result().
+attempt(Node) ->
+    Session = session(Node),
+    Address = inet_rdma_detours:fact(inet_rdma_session:name(Session), listens),
+    Dialer = self(),
+    {Pid, Ref} = spawn_monitor(fun() ->
+        inet_rdma_resume:attempt(Session, atom_to_binary(Node), Address, {0, none}, Dialer)
+    end),
+    receive {'DOWN', Ref, process, Pid, Result} -> Result end.

@@ -16,7 +16,7 @@
 -export([init_per_testcase/2, end_per_testcase/2]).
 -export([forgotten/1, forgotten_one_way/1, forgotten_at_rest/1, addresses_change/1, network_away/1, black_hole/1]).
 -export([slow_and_lossy/1, stopped_peer/1, away_for_too_long/1, turned_off/1, standby_forgotten/1]).
--export([is_shown/1, random_silences/1]).
+-export([is_shown/1, unanswered_attempt/1, random_silences/1]).
 
 -define(TICKTIME, 60).
 %% For links that are to end.
@@ -37,8 +37,8 @@ groups() ->
     Vanishing = [forgotten, forgotten_one_way, forgotten_at_rest, addresses_change],
     Carried = [network_away, slow_and_lossy, stopped_peer, away_for_too_long],
     [
-        {tcp, [], Vanishing ++ Carried ++ [black_hole, turned_off, is_shown, random_silences]},
-        {tls, [], Vanishing ++ [black_hole]},
+        {tcp, [], Vanishing ++ Carried ++ [black_hole, turned_off, is_shown, unanswered_attempt, random_silences]},
+        {tls, [], Vanishing ++ [network_away, black_hole, unanswered_attempt]},
         {inet6, [], Vanishing},
         {shm, [], [standby_forgotten]}
     ].
@@ -157,6 +157,15 @@ is_shown(Config) ->
                                binary:match(Text, <<" is suspected: ">>) =/= nomatch]),
     ok = inet_rdma_test_hosts:pass(Hosts),
     await_path_state(carried, A, B).
+
+%% Ends by the time limit of the TCP connect, inside TLS, too, which is shorter than the kernel's: so the next attempt
+%% keeps up one SYN in a second.
+unanswered_attempt(Config) ->
+    {Hosts, [A, B]} = pair(Config),
+    ok = inet_rdma_test_hosts:silence(both(a, b), Hosts),
+    ?assertEqual({unanswered, timeout}, call(A, inet_rdma_test_asker, attempt, [name(B)])),
+    ok = inet_rdma_test_hosts:pass(Hosts),
+    ok = inet_rdma_test_link:exercise(A, B).
 
 await_path_state(State, A, B) ->
     inet_rdma_test_wait:until(State, 20000, fun() ->
