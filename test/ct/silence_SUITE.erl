@@ -146,6 +146,7 @@ network_away(Config) ->
 is_shown(Config) ->
     {Hosts, [A, B]} = pair(Config),
     ?assertMatch(#{path_state := carried, suspicions := 0}, call(A, inet_rdma, info, [name(B)])),
+    ?assertEqual([carried], inet_rdma_test_series:path_states(inet_rdma_test_series:collected(A), B)),
     ok = inet_rdma_test_hosts:silence(both(a, b), Hosts),
     _ = call(A, erlang, send, [{nobody, name(B)}, hello]),
     await_path_state(suspected, A, B),
