@@ -24,6 +24,9 @@ pub const MOVE_BYTES: usize = 16;
 /// Bytes of [`Kind::End`].
 pub const END_BYTES: usize = 8;
 
+/// In [`Kind::End`]: no session comes to this position.
+pub const CONTRADICTION: Position = Position(u64::MAX);
+
 /// Bytes of [`Kind::Echo`] and [`Kind::Echoed`].
 pub const ECHO_BYTES: usize = 8;
 
@@ -39,7 +42,8 @@ pub enum Kind {
     /// `<<Path:64, Mark:64>>`: the stream carries on over that path from the mark on. Path 0: over this connection, on
     /// which this frame comes before all bytes of the stream.
     Move,
-    /// `<<Position:64>>`: the sender ends the session there. Nothing follows.
+    /// `<<Position:64>>`: the sender ends the session there; [`CONTRADICTION`]: as the positions of the two sides
+    /// contradict each other. Nothing follows.
     End,
     /// `<<Number:64>>`: the receiver answers at once with the same number.
     Echo,

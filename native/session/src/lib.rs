@@ -41,15 +41,32 @@ pub use position::Position;
 pub use session::{Counts, Event, PathId, Role, Session, Standing, Superseded};
 pub use turn::Turn;
 
+/// The side that runs from an older state than the other one has seen, as its machine was restored from a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Older {
+    /// The peer has received bytes that this side has not sent.
+    #[error("the peer has received bytes that this node has not sent: this node was restored from an older state")]
+    Own,
+    /// The peer lacks bytes that it has acknowledged.
+    #[error("the peer lacks bytes that it has acknowledged: it was restored from an older state")]
+    Peer,
+    /// The peer says that the positions contradict each other.
+    #[error("the positions of the two nodes contradict each other: one of them was restored from an older state")]
+    Either,
+}
+
 /// The peer broke the session's rules, or this side lacks memory for what the peer sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Violation {
     /// A frame of an unknown kind, or of a size that its kind cannot have.
     #[error("a frame is of no known kind or size")]
     Frame,
-    /// An acknowledgement of bytes that were never sent, or a resume from bytes that were acknowledged.
+    /// An acknowledgement of bytes that were never sent, or an end before bytes that have arrived.
     #[error("the peer names a position that it cannot have")]
     Position,
+    /// The positions of the two sides contradict each other in a resume.
+    #[error("{0}")]
+    RolledBack(Older),
     /// A move in the middle of a packet, with a mark that is not the position of the bytes before it, or to a path that
     /// does not exist.
     #[error("the peer moves where it cannot")]

@@ -8,6 +8,7 @@ mod packets;
 mod property;
 mod queue_pair;
 mod resume;
+mod rollback;
 mod side;
 mod tcp;
 mod turn;

@@ -3,11 +3,11 @@
 use bytes::buf::UninitSlice;
 
 use super::{ACKNOWLEDGED_BYTES, Event, PathId, Route, Session, Source, TCP, WINDOW_BYTES};
-use crate::Violation;
-use crate::frame::{Header, Kind};
+use crate::frame::{CONTRADICTION, Header, Kind};
 use crate::inbound::{Memory, Said, Sink};
 use crate::position::Position;
 use crate::turn::Turn;
+use crate::{Older, Violation};
 
 impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
     /// The memory of the packet that the connection's next bytes belong to, if it pays to read into it.
@@ -141,6 +141,9 @@ impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
     /// The end may arrive before bytes that the peer gave to a queue pair earlier.
     fn handle_end(&mut self, message: &[u8]) -> Result<(), Violation> {
         let end = Position(parse_number(message)?);
+        if end == CONTRADICTION {
+            return Err(Violation::RolledBack(Older::Either));
+        }
         if end < self.received() {
             return Err(Violation::Position);
         }

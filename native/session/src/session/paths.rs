@@ -1,9 +1,10 @@
 //! Paths: made, changed, lost and resumed.
 
 use super::{Path, PathId, Pending, Role, Route, Session, Source, Standing, Superseded, Unit};
-use crate::Violation;
+use crate::frame::{CONTRADICTION, Kind};
 use crate::inbound::Memory;
 use crate::position::Position;
+use crate::{Older, Violation};
 
 impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
     /// This side has a queue pair, which both sides know by this name; no bytes go over it yet. `is_mortal`: it may be
@@ -171,6 +172,16 @@ impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
         self.standing.is_some_and(|ours| ours.path != Some(path))
     }
 
+    /// [`Self::resume`] has found that the positions contradict each other: the next bytes for the TCP connection tell
+    /// the peer, and nothing else.
+    pub fn refuse(&mut self) {
+        self.pending = Pending::default();
+        self.unit = Unit::default();
+        self.route = Route::Tcp;
+        self.tcp = self.log.seek(self.log.end()).unwrap_or_default();
+        self.frame(Kind::End, &CONTRADICTION.0.to_be_bytes());
+    }
+
     /// The attempt has led to another TCP connection, on which the peer has told this standing. True: the queue pair
     /// carries on. False: there is none, or it is given up. Err(None): the attempt is out of date or has led to a
     /// resume before; Err(Some): the session is over.
@@ -184,8 +195,11 @@ impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
             Route::Tcp => self.log.start(),
             Route::Queue { mark, .. } => self.log.start().min(mark),
         };
-        if theirs.received < acknowledged || theirs.received > self.sent {
-            return Err(Some(Violation::Position));
+        if theirs.received > self.sent {
+            return Err(Some(Violation::RolledBack(Older::Own)));
+        }
+        if theirs.received < acknowledged {
+            return Err(Some(Violation::RolledBack(Older::Peer)));
         }
         self.standing = None;
         self.heard = self.heard.max(theirs.received);

@@ -123,7 +123,7 @@ impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
         self.frame(Kind::Move, &place);
     }
 
-    fn frame(&mut self, kind: Kind, message: &[u8]) {
+    pub(super) fn frame(&mut self, kind: Kind, message: &[u8]) {
         self.header(kind, message.len());
         self.unit.head.extend_from_slice(message);
     }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use crate::frame::{CONTROL_BYTES_MAX, DATA_BYTES_MAX, Header, Kind};
-use crate::{Position, Role, Session, Sink, Standing, Turn, Violation};
+use crate::{Older, Position, Role, Session, Sink, Standing, Turn, Violation};
 
 const PACKET_MAX_BYTES: usize = 100_000;
 
@@ -336,8 +336,10 @@ fn forged_standings_are_violations() {
             },
         )
     };
-    for received in [0, 1, 6, 7, u64::MAX] {
-        assert_eq!(resume(received), Err(Some(Violation::Position)), "{received}");
+    for (older, positions) in [(Older::Peer, &[0, 1][..]), (Older::Own, &[6, 7, u64::MAX])] {
+        for &received in positions {
+            assert_eq!(resume(received), Err(Some(Violation::RolledBack(older))), "{received}");
+        }
     }
     for received in 2..=5 {
         assert_eq!(resume(received), Ok(false), "{received}");

@@ -2,14 +2,14 @@
 
 use super::packets::Packets;
 use crate::frame::{Header, Kind};
-use crate::{Event, Position, Role, Session, Standing, Turn, Violation};
+use crate::{Event, Older, Position, Role, Session, Standing, Turn, Violation};
 
-type Tested = Session<Vec<u8>, Vec<u8>>;
+pub(super) type Tested = Session<Vec<u8>, Vec<u8>>;
 
 /// A queue pair.
 const PATH: u64 = 7;
 
-fn pair() -> [Tested; 2] {
+pub(super) fn pair() -> [Tested; 2] {
     [Role::Initiator, Role::Acceptor].map(|role| Session::new(role, 1 << 20))
 }
 
@@ -34,12 +34,12 @@ fn a_side_accepts_the_newer_attempts_of_its_peer_alone() {
     assert!(!initiator.accepts(peers), "an older attempt");
 }
 
-fn append(session: &mut Tested, packet: &[u8]) {
+pub(super) fn append(session: &mut Tested, packet: &[u8]) {
     session.append(packet.len(), |log| log.copy(packet));
 }
 
 /// What the connection takes of all that there is.
-fn transmitted(session: &mut Tested) -> Vec<u8> {
+pub(super) fn transmitted(session: &mut Tested) -> Vec<u8> {
     let mut bytes = Vec::new();
     while session.poll_transmit() {
         let before = bytes.len();
@@ -68,7 +68,7 @@ fn transmitted_bytes(session: &mut Tested, bytes: usize) -> Vec<u8> {
     taken
 }
 
-fn input(session: &mut Tested, bytes: &[u8]) -> Vec<Vec<u8>> {
+pub(super) fn input(session: &mut Tested, bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut packets = Packets::default();
     let taken = session.handle_input(bytes, &mut Turn::unbounded(), &mut packets);
     assert_eq!(taken, Ok(bytes.len()));
@@ -76,7 +76,7 @@ fn input(session: &mut Tested, bytes: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// Over TCP; the packets that arrive.
-fn carry(from: &mut Tested, to: &mut Tested) -> Vec<Vec<u8>> {
+pub(super) fn carry(from: &mut Tested, to: &mut Tested) -> Vec<Vec<u8>> {
     let bytes = transmitted(from);
     input(to, &bytes)
 }
@@ -93,7 +93,7 @@ fn queued(session: &mut Tested) -> Vec<u8> {
 }
 
 /// One attempt of the first, from its beginning to its end; whether the queue pair carries on.
-fn resume(dialer: &mut Tested, other: &mut Tested) -> bool {
+pub(super) fn resume(dialer: &mut Tested, other: &mut Tested) -> bool {
     let attempt = dialer.next_attempt();
     let ours = dialer.suspend(attempt).expect("newer");
     let theirs = other.suspend(attempt).expect("newer");
@@ -174,7 +174,7 @@ fn a_standing_before_what_was_acknowledged_over_tcp_is_a_violation() {
         received: Position(4),
         path: Some(PATH),
     };
-    assert_eq!(sender.resume(2, behind), Err(Some(Violation::Position)));
+    assert_eq!(sender.resume(2, behind), Err(Some(Violation::RolledBack(Older::Peer))));
 }
 
 #[test]
