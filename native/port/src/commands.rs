@@ -42,11 +42,11 @@ mod command {
     /// suspected paths that is told again when one answers. `trusted`: no path is suspected any more, as all have
     /// answered. A suspected path that is lost or given up is told as that alone. `{lost, Why}`: the TCP connection
     /// of a session is gone. Why is the system's error, `closed`, `queue_pair` (that is lost), `superseded` (by a newer
-    /// attempt to resume) or `system_limit`. `restored`: another TCP connection carries the session. `earned`: the
-    /// traffic of a session has earned a queue pair. `moved`: the peer's packets come over the queue pair. `returned`:
-    /// packets of both sides go over the TCP connection again. `peer_closed`, `peer_misbehaved`: the reason why the
-    /// port is about to end. A binary: a message of [`CONTROL`]'s caller at the peer; after `peer_misbehaved` a text
-    /// that names the fault.
+    /// attempt to resume), `woke` (see [`SUSPECT`]) or `system_limit`. `restored`: another TCP connection carries the
+    /// session. `earned`: the traffic of a session has earned a queue pair. `moved`: the peer's packets come over the
+    /// queue pair. `returned`: packets of both sides go over the TCP connection again. `peer_closed`,
+    /// `peer_misbehaved`, `rolled_back`: the reason why the port is about to end. A binary: a message of [`CONTROL`]'s
+    /// caller at the peer; after `peer_misbehaved` and `rolled_back` a text that says how.
     pub const WATCH: u32 = 6;
     /// `<<Initiator:8, PacketMax:32, CookieBytes:16, Cookie/binary, NonceOfInitiator:16/binary, Nonce:16/binary>>`: a
     /// session begins. Answers its name, 16 bytes.
@@ -107,8 +107,9 @@ mod command {
     /// Leaves the place of the spare descriptor free for the files of a TLS handshake, until [`RESERVE`] or
     /// [`RELEASE`].
     pub const LEND: u32 = 30;
-    /// The node noticed that it did not run for a while: all paths are suspected until they answer. A queue pair over
-    /// shared memory is not.
+    /// The node noticed that it did not run for a while: all paths are suspected, and nothing is written over them,
+    /// until they answer or the session is resumed. A sealed TCP connection that answers is lost, for the reason
+    /// `woke`. A queue pair over shared memory goes on.
     pub const SUSPECT: u32 = 31;
 }
 

@@ -205,7 +205,9 @@ impl Link {
         } else if !waits && self.is_marked {
             self.unmark(port);
         }
-        let is_due = self.queue.as_ref().is_some_and(Queue::is_due) || self.tcp.as_ref().is_some_and(Tcp::is_due);
+        let reads_queue = !self.ways.is_held(Way::QueuePair);
+        let is_due = self.queue.as_ref().is_some_and(|queue| reads_queue && queue.is_due())
+            || self.tcp.as_ref().is_some_and(Tcp::is_due);
         if self.gathers || self.is_started && is_due {
             self.timer.set_soon(port);
             return;

@@ -47,6 +47,10 @@ impl Watch {
         matches!(self, Watch::Suspected { .. })
     }
 
+    pub(crate) fn is_held(&self) -> bool {
+        matches!(self, Watch::Suspected { is_told: true, .. })
+    }
+
     /// The time of the next look.
     pub(crate) fn at(&self) -> Option<Instant> {
         match self {

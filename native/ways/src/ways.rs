@@ -87,6 +87,11 @@ impl Ways {
         self.watch(way).is_suspected()
     }
 
+    /// Whether nothing may be written over the path: [`Self::suspect`], and no answer since.
+    pub fn is_held(&self, way: Way) -> bool {
+        self.watch(way).is_held()
+    }
+
     /// What carries the link whose packets go over the queue pair, or over TCP.
     pub fn state(&self, is_sent_by_queue: bool) -> LinkState {
         let has_tcp = self.tcp != Watch::Absent;
@@ -151,7 +156,8 @@ impl Ways {
         self.has_changed = true;
     }
 
-    /// Suspects each path until it answers: the node noticed that it did not run for a while.
+    /// Suspects and [holds](Self::is_held) each path until it answers: the node noticed that it did not run for a
+    /// while.
     pub fn suspect(&mut self, now: Instant) {
         let look_at = now + LOOKS_EVERY;
         for watch in [&mut self.tcp, &mut self.queue] {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use inet_rdma_ways::{State, Traffic};
+use inet_rdma_ways::{State, Traffic, Way};
 
 use super::Link;
 use crate::numbers::{ANSWER_NUMBERS, Number, values};
@@ -12,9 +12,9 @@ use crate::tally::QueueWork;
 use crate::tcp::Tcp;
 
 /// What a link counts over all its paths, by the keys of the carrier's `inet_rdma_counts`; `has_tcp` and
-/// `carried_by_queue` (1 or 0) are the carrier's own. `path_state`: the place of the [`State`] in `inet_rdma_port`'s
-/// list. Bytes and sizes are with the packets' lengths; of the packets
-/// received, sizes leave ticks out. `packet_deviation_received`: the bits of an f64.
+/// `carried_by_queue` (1 or 0) are the carrier's own: a path over which nothing may be written counts as none.
+/// `path_state`: the place of the [`State`] in `inet_rdma_port`'s list. Bytes and sizes are with the packets' lengths; of
+/// the packets received, sizes leave ticks out. `packet_deviation_received`: the bits of an f64.
 pub(crate) const COUNTS: &[Number<Link>] = &[
     ("packets_received", |link| link.packets().0),
     ("packets_sent", |link| link.packets().1),
@@ -44,8 +44,12 @@ pub(crate) const COUNTS: &[Number<Link>] = &[
         State::Suspected => 1,
         State::Suspended => 2,
     }),
-    ("has_tcp", |link| link.tcp.is_some().into()),
-    ("carried_by_queue", |link| link.is_carried_by_queue().into()),
+    ("has_tcp", |link| {
+        (link.tcp.is_some() && !link.ways.is_held(Way::Tcp)).into()
+    }),
+    ("carried_by_queue", |link| {
+        (link.is_carried_by_queue() && !link.ways.is_held(Way::QueuePair)).into()
+    }),
 ];
 
 /// What `inet:getstat/1` says of a link, over all its paths: averages are left to the reader.

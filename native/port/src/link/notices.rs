@@ -32,6 +32,9 @@ pub(super) const PEER_CLOSED: &CStr = c"peer_closed";
 /// The peer broke the rules of the session.
 pub(super) const PEER_MISBEHAVED: &CStr = c"peer_misbehaved";
 
+/// The positions of both sides contradict each other.
+pub(super) const ROLLED_BACK: &CStr = c"rolled_back";
+
 /// The reason of the loss of the TCP connection: an atom for the watcher.
 #[derive(Clone, Copy)]
 pub(super) struct Loss(&'static CStr);
@@ -46,6 +49,8 @@ impl Loss {
     pub(super) const QUEUE_PAIR: Loss = Loss(c"queue_pair");
     /// The VM cannot watch another descriptor.
     pub(super) const SYSTEM_LIMIT: Loss = Loss(c"system_limit");
+    /// It was sealed before this node did not run for a while.
+    pub(super) const WOKE: Loss = Loss(c"woke");
     /// An attempt of the peer to resume gives it up.
     pub(super) const SUPERSEDED: Loss = Loss(c"superseded");
 }

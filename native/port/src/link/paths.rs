@@ -10,7 +10,7 @@ use inet_rdma_session::{PathId, Standing};
 use inet_rdma_ways::Way;
 
 use super::coding::Sealing;
-use super::notices::{Loss, PEER_MISBEHAVED, RESTORED, RETURNED};
+use super::notices::{Loss, RESTORED, RETURNED};
 use super::{Fate, Link};
 use crate::links::{self, Carried};
 use crate::port::Port;
@@ -221,7 +221,7 @@ impl Link {
             self.loss = Some(Loss::SUPERSEDED);
             self.note_carried();
             if let Some(error) = received.as_ref().err().filter(|error| error.ends_session()) {
-                self.tell_violation(port, error);
+                self.tell_receive_error(port, error);
                 self.end_within(Duration::ZERO);
             } else if self.handle_events(port) == Fate::Ends {
                 self.end_within(Duration::ZERO);
@@ -307,8 +307,9 @@ impl Link {
                 keeps_queue
             }
             Err(None) => return None,
-            Err(Some(_violation)) => {
-                self.tell(port, PEER_MISBEHAVED);
+            Err(Some(violation)) => {
+                self.refuse(port, socket, sealing);
+                self.tell_violation(port, violation);
                 return Some(Fate::Ends);
             }
         };
@@ -349,6 +350,16 @@ impl Link {
         self.transmit(port);
         self.schedule(port);
         Some(Fate::Lives)
+    }
+
+    /// Tells the peer over the connection of an attempt that the sides' positions contradict each other. A peer that
+    /// does not get it learns by its next attempt that the link has ended.
+    fn refuse(&mut self, port: Port, socket: io::Result<OwnedFd>, sealing: Option<&Sealing<'_>>) {
+        if let Ok(mut tcp) = socket.and_then(|socket| self.adopt(socket, sealing)) {
+            self.session.refuse();
+            tcp.transmit(port, &mut self.session);
+            tcp.finish(port);
+        }
     }
 
     /// The addresses of the TCP connection on which the link began.

@@ -108,7 +108,7 @@ impl Link {
                 Fate::Lives
             }
             Err(error) => {
-                self.tell_violation(port, &error);
+                self.tell_receive_error(port, &error);
                 Fate::Ends
             }
         }
@@ -149,7 +149,9 @@ impl Link {
 
     /// Gives packets that arrived over the queue pair to the VM, and decides when to look again.
     pub(super) fn look(&mut self, port: Port) -> Fate {
-        let Some(queue) = &mut self.queue else {
+        // A look writes credit.
+        let is_held = self.ways.is_held(Way::QueuePair);
+        let Some(queue) = self.queue.as_mut().filter(|_| !is_held) else {
             return Fate::Lives;
         };
         let (packets, end) = queue.read(port, &mut self.session, &mut self.tally);

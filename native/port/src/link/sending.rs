@@ -51,7 +51,7 @@ impl Link {
     pub(super) fn send_by_tcp(&mut self, port: Port, packet: &Packet<'_>) {
         self.session.append(packet.bytes(), |log| packet.append_to(log, 0));
         self.look_whether_earned(port);
-        if self.tcp.as_ref().is_none_or(Tcp::is_blocked) {
+        if self.tcp.as_ref().is_none_or(Tcp::is_blocked) || self.ways.is_held(Way::Tcp) {
             return;
         }
         if packet.bytes() > TCP_GATHERED_BYTES || self.session.unsent_bytes() > TCP_GATHERED_BYTES_MAX {
@@ -77,8 +77,9 @@ impl Link {
     }
 
     pub(super) fn send_by_queue(&mut self, port: Port, packet: &Packet<'_>) {
-        let Some(queue) = &mut self.queue else {
-            // The queue pair is lost, and the session is not resumed yet.
+        let is_held = self.ways.is_held(Way::QueuePair);
+        let Some(queue) = self.queue.as_mut().filter(|_| !is_held) else {
+            // The queue pair is lost or held, and the session is not resumed yet.
             self.session.append(packet.bytes(), |log| packet.append_to(log, 0));
             return;
         };
@@ -123,7 +124,8 @@ impl Link {
         if self.is_started {
             self.transmit_by_tcp(port);
         }
-        if let Some(queue) = &mut self.queue {
+        let is_held = self.ways.is_held(Way::QueuePair);
+        if let Some(queue) = self.queue.as_mut().filter(|_| !is_held) {
             if self.session.is_sent_by_queue() {
                 if queue.is_mortal() || self.follows {
                     self.session.handle_queue_read(queue.read_by_peer());
@@ -145,6 +147,9 @@ impl Link {
     }
 
     fn transmit_by_tcp(&mut self, port: Port) {
+        if self.ways.is_held(Way::Tcp) {
+            return;
+        }
         if self
             .tcp
             .as_ref()
@@ -192,6 +197,7 @@ impl Link {
             self.look_first(port, way);
         }
         match &mut self.queue {
+            Some(_) if self.ways.is_held(Way::QueuePair) => {}
             Some(queue) if self.session.is_sent_by_queue() => {
                 queue.tick();
                 self.ways.handle_quiet(Way::QueuePair);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use inet_rdma_ways::{Look, Notice, Way};
 
 use super::Link;
-use super::notices::{SUSPECTED, TRUSTED};
+use super::notices::{Loss, SUSPECTED, TRUSTED};
 use crate::port::Port;
 use crate::queue::Queue;
 use crate::tcp::Tcp;
@@ -17,8 +17,13 @@ impl Link {
         self.schedule(port);
     }
 
-    /// The node did not run for a while: suspects all paths. Writes nothing: what a virtual machine wrote before it was
-    /// restored from a snapshot must not be followed by other bytes.
+    /// The node did not run for a while: suspects all paths, and writes nothing over them.
+    ///
+    /// The machine may have been restored from a snapshot, and the peer may have received bytes after it was taken.
+    /// Then the peer's kernel drops what this side writes at the same places of the stream and takes what follows, and
+    /// sealed records would have keys and nonces that have served before. So an answer, which the peer's kernel gives
+    /// to no such connection, releases the path; a sealed one is made anew in spite of an answer, as a record may have
+    /// been lost on its way to the peer. A queue pair stays held until an attempt to resume gives it up.
     pub fn suspect(&mut self, port: Port) {
         if self.is_watching() {
             let now = Instant::now();
@@ -41,7 +46,7 @@ impl Link {
         let now = Instant::now();
         for way in [Way::Tcp, Way::QueuePair] {
             if self.ways.is_due(way, now) {
-                self.look_at_peer(way);
+                self.look_at_peer(port, way);
             }
         }
         self.tell_suspicion(port);
@@ -50,7 +55,7 @@ impl Link {
     /// Looks at a path, if it is suspected: bytes have come over it.
     pub(super) fn look_if_suspected(&mut self, port: Port, way: Way) {
         if self.ways.is_suspected(way) {
-            self.look_at_peer(way);
+            self.look_at_peer(port, way);
             self.tell_suspicion(port);
         }
     }
@@ -58,7 +63,7 @@ impl Link {
     /// Looks at a path before the next write, if only ticks or answers have gone over it since the last look.
     pub(super) fn look_first(&mut self, port: Port, way: Way) {
         if self.ways.must_look_first(way) && self.is_watching() {
-            self.look_at_peer(way);
+            self.look_at_peer(port, way);
             self.tell_suspicion(port);
         }
     }
@@ -75,18 +80,35 @@ impl Link {
         self.ways.handle_loud(way, now);
     }
 
-    fn look_at_peer(&mut self, way: Way) {
+    fn look_at_peer(&mut self, port: Port, way: Way) {
+        let was_held = self.ways.is_held(way);
         // Before the facts: an answer that comes in between is not taken for an older one.
         let now = Instant::now();
         let patience = self.ways.patience().unwrap_or_default();
         let look = match way {
             Way::Tcp => self.tcp.as_ref().map(Tcp::look_at_peer),
+            Way::QueuePair if was_held => None,
             Way::QueuePair => self
                 .queue
                 .as_mut()
                 .map(|queue| Queue::look_at_peer(queue, now, patience)),
         };
         self.ways.handle_look(way, now, look.unwrap_or(Look::UNKNOWN));
+        if was_held && !self.ways.is_held(way) {
+            self.handle_released(port);
+        }
+    }
+
+    /// The TCP connection, which was held, has answered.
+    fn handle_released(&mut self, port: Port) {
+        if self.tcp.as_ref().is_some_and(|tcp| tcp.sealing().is_some()) {
+            // Told as a loss alone.
+            let _notice = self.ways.poll_notice();
+            self.lose_tcp(port, Loss::WOKE);
+        } else {
+            self.tell_suspicion(port);
+            self.transmit(port);
+        }
     }
 
     fn tell_suspicion(&mut self, port: Port) {

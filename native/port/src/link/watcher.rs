@@ -3,10 +3,12 @@
 use std::ffi::CStr;
 use std::fmt::Display;
 
+use inet_rdma_path_tcp::ReceiveError;
+use inet_rdma_session::Violation;
 use inet_rdma_ways::{LinkState, StallChange};
 
 use super::Link;
-use super::notices::{EARNED, KEY_DUE, LOST, Loss, PEER_MISBEHAVED, RESUMED, STALLED};
+use super::notices::{EARNED, KEY_DUE, LOST, Loss, PEER_MISBEHAVED, RESUMED, ROLLED_BACK, STALLED};
 use crate::port::Port;
 use crate::queue::Queue;
 
@@ -36,10 +38,26 @@ impl Link {
         }
     }
 
-    /// Tells that the peer broke the rules, and how.
-    pub(super) fn tell_violation(&self, port: Port, violation: &dyn Display) {
-        self.tell(port, PEER_MISBEHAVED);
-        self.tell_bytes(port, violation.to_string().as_bytes());
+    /// Tells why no more can be received.
+    pub(super) fn tell_receive_error(&self, port: Port, error: &ReceiveError) {
+        match error {
+            ReceiveError::Violation(violation) => self.tell_violation(port, *violation),
+            error => self.tell_ending(port, PEER_MISBEHAVED, error),
+        }
+    }
+
+    /// Tells that the peer broke the rules, or that the sides' positions contradict each other, and how.
+    pub(super) fn tell_violation(&self, port: Port, violation: Violation) {
+        let what = match violation {
+            Violation::RolledBack(_) => ROLLED_BACK,
+            _ => PEER_MISBEHAVED,
+        };
+        self.tell_ending(port, what, &violation);
+    }
+
+    fn tell_ending(&self, port: Port, what: &CStr, how: &dyn Display) {
+        self.tell(port, what);
+        self.tell_bytes(port, how.to_string().as_bytes());
     }
 
     pub(super) fn tell_stall(&self, port: Port, change: Option<StallChange>) {
