@@ -44,7 +44,8 @@ first(Connection) ->
         tls -> fresh()
     end.
 
-fresh() -> crypto:strong_rand_bytes(32).
+%% On a machine that is restored from a snapshot OpenSSL's generator gives its bytes again. The nonce is another one.
+fresh() -> crypto:hash(sha256, [crypto:strong_rand_bytes(32), inet_rdma_nif:nonce()]).
 
 %% The key that this side has told, and the peer's.
 -spec pair(Send, Receive) -> {ok, pair()} | {error, Why :: binary()} when

@@ -18,13 +18,13 @@
 -type t() :: #{event := kind(), node := node(), fabric := fabric() | undefined, why := binary(),
                reason => reason(), from => fabric()}.
 -type fabric() :: inet_rdma_options:fabric() | tls.
-%% net_tick_timeout: nothing has come for net_ticktime.
--type reason() :: inet_rdma:reason() | lost() | net_tick_timeout | unknown.
+%% net_tick_timeout: nothing has come for net_ticktime. rolled_back: one of the two nodes was restored from a snapshot.
+-type reason() :: inet_rdma:reason() | lost() | net_tick_timeout | rolled_back | unknown.
 
 %% Why a TCP connection is lost: the system's error; closed: the other side ended it; queue_pair: the queue pair is
 %% lost, and both sides give the connection up; superseded: an attempt of either side has made another one;
-%% system_limit: the VM cannot watch it.
--type lost() :: inet:posix() | closed | queue_pair | superseded | system_limit.
+%% system_limit: the VM cannot watch it; woke: this node stood still, and it is sealed.
+-type lost() :: inet:posix() | closed | queue_pair | superseded | system_limit | woke.
 
 %% Fabric: undefined if there is no link.
 -spec new(kind(), Node :: binary(), Fabric :: binary() | undefined, Why :: binary()) -> t().
@@ -47,6 +47,7 @@ why_lost(closed) -> <<"the other side ended it">>;
 why_lost(queue_pair) -> <<"its queue pair is lost">>;
 why_lost(superseded) -> <<"the peer has lost it">>;
 why_lost(system_limit) -> <<"the runtime system cannot watch it">>;
+why_lost(woke) -> <<"this node stood still">>;
 why_lost(Posix) -> unicode:characters_to_binary([inet:format_error(Posix), ", ", atom_to_binary(Posix)]).
 
 %% The reason has a key of its own, inet_rdma_reason, as in log events of streams.

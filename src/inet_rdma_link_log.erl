@@ -11,7 +11,7 @@
 -type carried() :: {Fabric :: binary(), Why :: binary() | event}.
 
 %% Why the port has ended, as a term and in words, and whether it is an ordinary reason, which is not logged.
--type ending() :: {inet_rdma:reason() | unknown, Why :: binary(), IsUsual :: boolean()}.
+-type ending() :: {inet_rdma:reason() | rolled_back | unknown, Why :: binary(), IsUsual :: boolean()}.
 
 %% The link comes up.
 -spec new(Node :: binary()) -> t().
@@ -55,8 +55,9 @@ ended(Exit, Ending, Fabric, #{node := Node, since := Since}) ->
     end.
 
 %% The end of a link for which the peer, or nobody, is to blame.
--spec ended_by(inet_rdma_keys:fault()) -> ending().
+-spec ended_by(inet_rdma_keys:fault() | {rolled_back, How :: binary()}) -> ending().
 ended_by({peer_misbehaved, How}) -> {peer_misbehaved, <<"the peer misbehaved: ", How/binary>>, false};
+ended_by({rolled_back, How}) -> {rolled_back, <<"rolled back: ", How/binary>>, false};
 ended_by({unknown, Why}) -> {unknown, Why, false}.
 
 %% dist_util ends the supervisor with such a reason, and the supervisor's end ends the port.

@@ -79,6 +79,7 @@ update(Supervisor, Node, Fabric, Why) ->
 -spec add_session(Name :: binary(), port(), Guard :: pid(), inet_rdma_session:t(), [gen_tcp:option()]) -> ok.
 add_session(Name, Port, Guard, Session, Options) ->
     ok = quietly(fun() -> ets:insert(?SESSIONS, {Name, Port, Guard, Session, Options}) end),
+    ok = inet_rdma_wakeup:watch(),
     inet_rdma_keeper:watch(Port, {session, Name}).
 
 %% unknown: there is no table.

@@ -7,7 +7,7 @@
 -export([addresses/1, check_verbs/0, verbs_devices/0]).
 -export([connect/6, expect_shm/3, expect/5, notify/1, drop_attempt/1, stream/2]).
 -export([shm_file/3, check_shm_directory/3, remove_shm_file/0, connect_shm_file/4]).
--export([identity/0, token/0, nonce/0, is_local/1, verbs_addresses/1]).
+-export([clocks/0, identity/0, token/0, nonce/0, is_local/1, verbs_addresses/1]).
 -export([send/3, leave/3, recv/2, arm/1, arm_writer/1, disarm/1, framing/3]).
 -export([active/3, active_left/1, make_passive/1, post_send/4, post_recv/4, cancel/2, posted/1]).
 -export([own/2, owner/1, set_options/2, options/1, finish/1, stop_reading/1, close/1]).
@@ -22,7 +22,7 @@
 -nifs([addresses/1, check_verbs/0, verbs_devices/0]).
 -nifs([connect/6, expect_shm/3, expect/5, notify/1, drop_attempt/1, stream/2]).
 -nifs([shm_file/3, check_shm_directory/3, remove_shm_file/0, connect_shm_file/4]).
--nifs([identity/0, token/0, nonce/0, is_local/1, verbs_addresses/1]).
+-nifs([clocks/0, identity/0, token/0, nonce/0, is_local/1, verbs_addresses/1]).
 -nifs([send/3, leave/3, recv/2, arm/1, arm_writer/1, disarm/1, framing/3]).
 -nifs([active/3, active_left/1, make_passive/1, post_send/4, post_recv/4, cancel/2, posted/1]).
 -nifs([own/2, owner/1, set_options/2, options/1, finish/1, stop_reading/1, close/1]).
@@ -197,10 +197,14 @@ stream(Attempt, Protection) -> late(?FUNCTION_NAME, [Attempt, Protection]).
                       userns := non_neg_integer(), instance := non_neg_integer()}.
 identity() -> late(?FUNCTION_NAME, []).
 
+%% In milliseconds. hardware: 0 if there is none.
+-spec clocks() -> #{monotonic | boottime | realtime | hardware := integer()}.
+clocks() -> late(?FUNCTION_NAME, []).
+
 -spec token() -> token().
 token() -> late(?FUNCTION_NAME, []).
 
-%% 16 random bytes.
+%% 16 random bytes, which a restored snapshot does not give again.
 -spec nonce() -> <<_:128>>.
 nonce() -> late(?FUNCTION_NAME, []).
 

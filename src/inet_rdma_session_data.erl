@@ -19,7 +19,7 @@
                keys := inet_rdma_session_keys:t(),
                mover := inet_rdma_session_mover:t(), idle := inet_rdma_session_idle:t(),
                loss := none | inet_rdma_session_loss:t(), log := inet_rdma_link_log:t(),
-               ending := unknown | peer_closed | inet_rdma_keys:fault() | {not_resumed, binary()}}.
+               ending := unknown | peer_closed | inet_rdma_keys:fault() | {rolled_back | not_resumed, binary()}}.
 -type standing() :: {State :: carried | suspected | suspended, Carrier :: tcp | queue_pair | none, HasTcp :: boolean()}.
 
 -spec new(Supervisor :: pid(), inet_rdma_session:t(), inet_rdma_session:link()) -> t().

@@ -1,6 +1,6 @@
 %% What the guard of a link with a session (inet_rdma_session_guard, _data) does at each event. Its parts:
-%% inet_rdma_session_loss while the TCP connection is lost or a path is suspected, _mover for settlements, _idle for the
-%% way back to TCP, _keys for the keys of a queue pair, _log for their log lines.
+%% inet_rdma_session_loss while the TCP connection is lost or a path is suspected (_suspicion), _mover for settlements,
+%% _idle for the way back to TCP, _keys for the keys of a queue pair, _log for their log lines.
 %%
 %% What of the port's notices (native/port/src/commands.rs, WATCH):
 %%
@@ -14,6 +14,7 @@
 %%     returned          packets of both sides go over the TCP connection again
 %%     peer_closed       the peer ends the session in order
 %%     peer_misbehaved   the peer broke the rules of the session; a binary that follows says how
+%%     rolled_back       the positions of both sides contradict each other; the same
 %%     any other binary  a message of the peer's settlement in band, or about keys
 -module(inet_rdma_session_events).
 
@@ -79,7 +80,7 @@ told(stalled, #{log := Log} = Guarded) ->
 told(resumed, #{log := Log} = Guarded) ->
     Guarded#{log := inet_rdma_link_log:resumed(inet_rdma_session_data:carried(Guarded), Log)};
 told({lost, Reason}, Guarded) -> handle_lost(Reason, Guarded);
-told(suspected, #{loss := none} = Guarded) -> suspected(Guarded);
+told(suspected, #{loss := none} = Guarded) -> inet_rdma_session_suspicion:suspected(Guarded);
 told(trusted, #{loss := Loss} = Guarded) when Loss =/= none -> trusted(Guarded);
 told(restored, Guarded) -> restored(Guarded);
 told(earned, #{config := #{move := busy}} = Guarded) -> settle(Guarded);
@@ -88,10 +89,8 @@ told(key_due, #{keys := Keys} = Guarded) ->
     Guarded#{keys := inet_rdma_session_keys:handle_due(connection(Guarded), Keys)};
 told(returned, Guarded) -> returned(Guarded);
 told(peer_closed, Guarded) -> Guarded#{ending := peer_closed};
-told(peer_misbehaved, Guarded) ->
-    Guarded#{ending := {peer_misbehaved, <<"it resumes from a position that it cannot have">>}};
-told(How, #{ending := {peer_misbehaved, _}} = Guarded) when is_binary(How) ->
-    Guarded#{ending := {peer_misbehaved, How}};
+told(Fault, Guarded) when Fault =:= peer_misbehaved; Fault =:= rolled_back -> Guarded#{ending := {Fault, <<>>}};
+told(How, #{ending := {Fault, <<>>}} = Guarded) when is_binary(How) -> Guarded#{ending := {Fault, How}};
 told(Message, Guarded) when is_binary(Message) ->
     case {inet_rdma_transport:is_of_keys(Message), inet_rdma_told:hear(maps:get(session, Guarded), Message)} of
         {{true, Bytes}, _} -> key_message(Bytes, Guarded);
@@ -128,21 +127,6 @@ key_message(Bytes, #{keys := Keys, port := Port, node := Node} = Guarded) ->
 
 connection(#{session := Session, port := Port}) -> inet_rdma_transport:session(Session, Port).
 
-%% A path does not answer. The path that carries the link goes on, and attempts are made beside it.
-suspected(#{standing := {carried, queue_pair, _}} = Guarded) -> suspected(standby, Guarded);
-suspected(Guarded) -> suspected(path, Guarded).
-
-suspected(Suspicion, Guarded) ->
-    #{config := #{survive_ms := SurviveMs}, session := Session, node := Node, peer := Peer} = Guarded,
-    Why = inet_rdma_session_log:suspected(Suspicion, inet_rdma_session_data:facts(Guarded)),
-    case SurviveMs of
-        0 ->
-            Guarded;
-        _ ->
-            Link = {Session, Node, Peer, SurviveMs},
-            Guarded#{loss := inet_rdma_session_loss:new(Link, etimedout, {etimedout, Why}, true, Suspicion)}
-    end.
-
 %% The path has answered. given_up: an attempt has given the connection up for another one.
 trusted(#{loss := Loss} = Guarded) ->
     case inet_rdma_session_loss:handle_restored(Loss) of
@@ -172,7 +156,7 @@ lost(TcpReason, #{mover := Mover} = Before) ->
         %% The connection that stands by is being mended already.
         {kept, _, true, #{loss := Loss}} when Loss =/= none -> Guarded;
         %% Nobody has answered the kernel's probes of the connection that stands by.
-        {kept, etimedout, true, _} -> suspected(standby, Guarded);
+        {kept, etimedout, true, _} -> inet_rdma_session_suspicion:suspected(standby, Guarded);
         {_, _, IsCarried, _} -> lost(TcpReason, Queue, IsCarried, Guarded)
     end.
 

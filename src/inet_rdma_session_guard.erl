@@ -73,6 +73,8 @@ event(info, {'DOWN', Ref, process, Pid, Exit}, State, Data) ->
     next(State, Data, inet_rdma_session_events:down({Pid, Ref}, Exit, Data));
 event(info, {tick_time, Seconds}, State, Data) ->
     next(State, Data, inet_rdma_session_events:tick_time(Seconds, Data));
+event(info, woke, State, Data) ->
+    next(State, Data, inet_rdma_session_suspicion:woke(Data));
 event(info, {'EXIT', Port, Exit}, _State, #{port := Port, log := Log} = Data) ->
     {Fabric, _} = inet_rdma_session_data:carried(Data),
     ok = inet_rdma_link_log:ended(Exit, inet_rdma_session_events:ended(Data), Fabric, Log),

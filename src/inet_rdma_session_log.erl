@@ -31,9 +31,11 @@ queue_lost(Fabric, Reason, Why, {Node, _, _} = Link) ->
     moved(Fabric, Link).
 
 %% A path does not answer. Of one that only stands by, the flight recorder is told alone. Returns why it is suspected.
--spec suspected(path | standby, link()) -> Why :: binary().
+-spec suspected(path | standby | woke, link()) -> Why :: binary().
 suspected(standby, Link) ->
     record(suspected, <<"the TCP connection that stands by does not answer">>, 0, Link);
+suspected(woke, Link) ->
+    record(suspected, <<"this node stood still">>, 0, Link);
 suspected(path, {Node, Fabric, _} = Link) ->
     Why = record(suspected, <<"the peer's host does not answer over ", Fabric/binary>>, 0, Link),
     ?LOG_INFO("inet_rdma: the link to ~ts suspects its path, and tries others beside it: ~ts", [Node, Why]),
@@ -41,7 +43,7 @@ suspected(path, {Node, Fabric, _} = Link) ->
 
 %% What was suspected has answered.
 -spec trusted(inet_rdma_session_loss:suspicion(), Duration :: integer(), link()) -> ok.
-trusted(path, Duration, {Node, _, _} = Link) ->
+trusted(Suspicion, Duration, {Node, _, _} = Link) when Suspicion =/= standby ->
     Why = record(trusted, <<"the path that was suspected answers">>, Duration, Link),
     ?LOG_INFO("inet_rdma: the link to ~ts goes on as before after ~b ms: ~ts", [Node, ms(Duration), Why]);
 trusted(_, Duration, Link) ->
@@ -62,7 +64,7 @@ restored(none, {_, Why, Duration} = How, {Node, _, _} = Link) ->
 restored(Suspicion, {Reason, Why, Duration} = How, {Node, _, _} = Link) ->
     ok = inet_rdma_link_event:tell(event(lost, Reason, Why, Link), #{count => 1}),
     case Suspicion of
-        path ->
+        _ when Suspicion =/= standby ->
             restored_in_words("inet_rdma: the link to ~ts goes on over another TCP connection: the path before was "
                               "suspected for ~b ms (~ts)", [Node, ms(Duration), Why], How, Link);
         standby ->

@@ -12,8 +12,9 @@
                  since := integer(), reason := reason(), why := binary(), suspicion := suspicion(),
                  dialer := none | {pid(), reference()}, is_in_order := boolean(), is_uncarried := boolean(),
                  has_bound := boolean(), timers := #{timer() => timeout()}}.
-%% standby: the TCP connection that stands by while a queue pair carries the link.
--type suspicion() :: none | path | standby.
+%% standby: the TCP connection that stands by while a queue pair carries the link. woke: the path that carries the link,
+%% as this node stood still; nothing is sent over it.
+-type suspicion() :: none | path | standby | woke.
 %% retry: until the next dialer, if one has crashed. bound: until the link is given up.
 -type timer() :: retry | bound.
 %% Where the peer accepts connections; none: nowhere, and only the peer can make another connection.
@@ -85,11 +86,12 @@ start_bound(Loss) ->
 is_reachable(#{session := Session, peer := Peer}) -> inet_rdma_dialer:has_addresses(Session, Peer).
 
 dial(#{dialer := none, session := Session, node := Node, peer := Peer} = Loss) ->
-    #{is_in_order := IsInOrder, is_uncarried := IsUncarried} = Loss,
+    #{is_in_order := IsInOrder, is_uncarried := IsUncarried, suspicion := Suspicion} = Loss,
     case is_reachable(Loss) of
         true ->
-            Loss#{dialer := inet_rdma_dialer:start(Session, #{node => Node, peer => Peer, is_in_order => IsInOrder,
-                                                                 is_uncarried => IsUncarried})};
+            Options = #{node => Node, peer => Peer, is_in_order => IsInOrder,
+                        is_uncarried => IsUncarried orelse Suspicion =:= woke},
+            Loss#{dialer := inet_rdma_dialer:start(Session, Options)};
         false ->
             Loss
     end;

@@ -78,6 +78,7 @@ init(?MODULE) ->
     ok = inet_rdma_links:new(),
     ok = inet_rdma_detours:new(),
     Keeper = #{id => inet_rdma_keeper, start => {inet_rdma_keeper, start_link, []}},
-    {ok, {flags(), [Keeper, supervisor(?WATCHES), supervisor(?DETOURS), supervisor(?GUARDS)]}}.
+    Wakeup = #{id => inet_rdma_wakeup, start => {inet_rdma_wakeup, start_link, []}},
+    {ok, {flags(), [Keeper, Wakeup, supervisor(?WATCHES), supervisor(?DETOURS), supervisor(?GUARDS)]}}.
 
 flags() -> #{strategy => one_for_one, intensity => ?RESTARTS_MAX, period => ?RESTARTS_SECONDS}.

@@ -11,9 +11,16 @@
 -export([dialers/0, hold_guard/0, begin_attempt/0, listens/0, is_told/0]).
 -export([setup_timers/0, unlinked_ports/0, has_tcp/0, processes_of_tls/0, spin/1, flood/1]).
 -export([reload/1, reload_otherwise/1, reload_and_purge_softly/1, crash_guard/1]).
+-export([wake/0]).
 -export([hold_socket/0, call_and_load/1, fail_among/1, as_a_socket/0]).
 
 -define(TIMEOUT_MS, 60000).
+
+%% The guards of all links hear that this node stood still.
+-spec wake() -> ok.
+wake() ->
+    _ = [Guard ! woke || Guard <- inet_rdma_links:guards()],
+    ok.
 
 -spec spawn_answers(node()) -> ok.
 spawn_answers(Node) ->

@@ -11,6 +11,7 @@ use inet_rdma_fabric_shm::directory::{SharedDirectory, SocketName};
 use rustler::{Atom, Binary, Encoder, Env, NewBinary, NifResult, OwnedEnv, Resource, ResourceArc, Term};
 
 use crate::atoms;
+use crate::clocks;
 use crate::config::Config;
 use crate::connection::establish;
 use crate::named::ByName;
@@ -255,12 +256,17 @@ fn token_nif() -> u64 {
     attempt::token()
 }
 
-/// `nonce() -> Nonce`: 16 random bytes from the system.
+/// `nonce() -> Nonce`: 16 random bytes from the system, with the time in them: a machine that is restored from a
+/// snapshot may get the bytes again that it had after the snapshot was taken.
 #[rustler::nif]
 fn nonce(env: Env<'_>) -> Binary<'_> {
     let mut nonce = NewBinary::new(env, 16);
-    for half in nonce.as_mut_slice().chunks_exact_mut(size_of::<u64>()) {
-        half.copy_from_slice(&attempt::token().to_ne_bytes());
+    for (half, mixed) in nonce
+        .as_mut_slice()
+        .chunks_exact_mut(size_of::<u64>())
+        .zip([0, clocks::nanoseconds()])
+    {
+        half.copy_from_slice(&(attempt::token() ^ mixed).to_ne_bytes());
     }
     nonce.into()
 }

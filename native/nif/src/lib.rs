@@ -6,6 +6,7 @@
 //! threads).
 
 mod attempt;
+mod clocks;
 mod config;
 mod connection;
 #[cfg(feature = "verbs")]

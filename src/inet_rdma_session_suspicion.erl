@@ -1,0 +1,43 @@
+%% Suspected paths of a link with a session (inet_rdma_session_events): attempts are made beside them.
+-module(inet_rdma_session_suspicion).
+
+-export([suspected/1, suspected/2, woke/1]).
+
+-type t() :: inet_rdma_session_data:t().
+
+%% The port's notice: a path does not answer. The path that carries the link goes on.
+-spec suspected(t()) -> t().
+suspected(#{standing := {carried, queue_pair, _}} = Guarded) -> suspected(standby, Guarded);
+suspected(Guarded) -> suspected(path, Guarded).
+
+-spec suspected(path | standby | woke, t()) -> t().
+suspected(Suspicion, Guarded) ->
+    #{config := #{survive_ms := SurviveMs}, session := Session, node := Node, peer := Peer} = Guarded,
+    Why = inet_rdma_session_log:suspected(Suspicion, inet_rdma_session_data:facts(Guarded)),
+    case SurviveMs of
+        0 ->
+            Guarded;
+        _ ->
+            Link = {Session, Node, Peer, SurviveMs},
+            Guarded#{loss := inet_rdma_session_loss:new(Link, etimedout, {etimedout, Why}, true, Suspicion)}
+    end.
+
+%% Told by inet_rdma_wakeup: this node stood still. The port sends nothing over its paths from now on, until another
+%% connection is there or the peer is heard over this one. A link that can make no other connection goes on as it is.
+-spec woke(t()) -> t().
+woke(#{config := #{survive_ms := 0}} = Guarded) ->
+    Guarded;
+woke(#{session := Session, peer := Peer, port := Port} = Guarded) ->
+    case inet_rdma_dialer:has_addresses(Session, Peer) andalso inet_rdma_port:command(Port, suspect) of
+        {ok, _} -> dial(Guarded);
+        _ -> Guarded
+    end.
+
+%% Its notices come behind this event. An attempt that is under way already goes on.
+dial(#{loss := none, queue := Queue} = Guarded) ->
+    case Queue =/= none andalso inet_rdma_queue:fabric(Queue) of
+        <<"shm">> -> suspected(standby, Guarded);
+        _ -> suspected(woke, Guarded)
+    end;
+dial(Guarded) ->
+    Guarded.
