@@ -167,6 +167,7 @@ matrix: ## run Common Test, ExUnit and OTP's suites on OTP 25, 27 and 29 in chro
 test-vm: build ## boot two virtual machines with software RDMA devices and test in them (PARTS="contract": see test/vm)
 	-scripts/deps vm
 	INET_RDMA_EBIN=$(ebin) test/vm/suites $(PARTS) || [ $$? -eq 77 ]
+	$(if $(PARTS),,INET_RDMA_EBIN=$(ebin) test/vm/pauses || [ $$? -eq 77 ])
 
 test-elixir: build ## run the ExUnit tests
 	epmd -daemon

@@ -1,0 +1,67 @@
+%% The two nodes of test/vm/pauses: one counts in order to the other, across pauses and restored snapshots. What they
+%% see goes to the console, a line each.
+-module(inet_rdma_vm_pauses).
+
+-export([listen/0, count/1]).
+
+-define(PAUSE_MS, 100).
+-define(ANSWER_MS, 120000).
+
+%% Each number is the one before and one more, as long as the link is the same.
+-spec listen() -> no_return().
+listen() ->
+    true = register(?MODULE, self()),
+    ok = net_kernel:monitor_nodes(true, [nodedown_reason]),
+    say("listens", []),
+    listen(none).
+
+listen(Last) ->
+    receive
+        {count, From, N} ->
+            _ = [say("OUT OF ORDER: ~b behind ~b", [N, Last]) || is_integer(Last), N =/= Last + 1],
+            say("got ~b", [N]),
+            From ! {counted, N},
+            listen(N);
+        {nodedown, _Node, Info} ->
+            say("nodedown ~0tp", [Info]),
+            listen(none);
+        {nodeup, _Node, _Info} ->
+            listen(none)
+    end.
+
+-spec count(node()) -> no_return().
+count(Peer) ->
+    ok = net_kernel:monitor_nodes(true, [nodedown_reason]),
+    ok = connect(Peer),
+    count(Peer, 1).
+
+%% A message to a node that is not there yet is lost, and nothing tells of it.
+connect(Peer) ->
+    case net_kernel:connect_node(Peer) of
+        true -> ok;
+        false -> receive after 1000 -> connect(Peer) end
+    end.
+
+count(Peer, N) ->
+    {?MODULE, Peer} ! {count, self(), N},
+    receive
+        {counted, N} ->
+            say("counted ~b, resumes ~p", [N, resumes(Peer)]),
+            receive after ?PAUSE_MS -> ok end,
+            count(Peer, N + 1);
+        {nodedown, Peer, Info} ->
+            say("nodedown ~0tp", [Info]),
+            ok = connect(Peer),
+            count(Peer, N)
+    after ?ANSWER_MS ->
+        say("NO ANSWER to ~b", [N]),
+        count(Peer, N)
+    end.
+
+resumes(Peer) ->
+    case inet_rdma:info(Peer) of
+        #{resumes := Resumes} -> Resumes;
+        Other -> Other
+    end.
+
+say(Format, Arguments) -> io:format("~~ " ++ Format ++ "~n", Arguments).
