@@ -45,8 +45,6 @@
 %% Up to this longest pause the caller is in a hurry.
 -define(SHORT_PAUSE_MS_MAX, 1000).
 -define(CANDIDATES_MAX, 16).
-%% Addresses of one name.
--define(NAME_ADDRESSES_MAX, 4).
 %% Descriptors that a look-up may need: a connection to the name server, and pipes to the resolver's program.
 -define(DESCRIPTORS, 4).
 
@@ -222,20 +220,12 @@ looked_up(Node, Driver) ->
     Epmd = net_kernel:epmd_module(),
     exit({found, case inet_rdma_lookup:address_please(Epmd, [Name, Host, Driver:family()]) of
                      {ok, Ip, Port, _Version} -> found([Ip], {known, Port, false});
-                     {ok, Ip} -> found([Ip | others(Epmd, Host, Ip, Driver)], asked(Epmd, Name, Ip));
+                     {ok, Ip} -> found([Ip | inet_rdma_lookup:others(Epmd, Host, Ip, Driver)], asked(Epmd, Name, Ip));
                      _ -> found([], no_answer)
                  end}).
 
 found(Ips, {known, Port, _} = Answer) -> #{addresses => [{Ip, Port} || Ip <- Ips], servers => Ips, answer => Answer};
 found(Ips, Answer) -> #{addresses => [], servers => Ips, answer => Answer}.
-
-%% A name can have more than one address. An EPMD module of its own has chosen one.
-others(erl_epmd, Host, First, Driver) ->
-    case inet:getaddrs(Host, Driver:family()) of
-        {ok, Ips} -> lists:sublist(lists:delete(First, Ips), ?NAME_ADDRESSES_MAX - 1);
-        {error, _} -> []
-    end;
-others(_Epmd, _Host, _First, _Driver) -> [].
 
 %% EPMD drops a node when that ends. What another module answers may be a constant. `noport` also stands for a name
 %% server that does not answer; only its list of names shows that it has.

@@ -4,10 +4,17 @@
 %% inet_tcp.
 -module(inet_rdma_lookup).
 
--export([find/3, address_please/2]).
+-export([find/3, split/3, address_please/2, others/4, places/3, port_please/2]).
+-export_type([place/0]).
 
 -include_lib("kernel/include/dist_util.hrl").
 -include_lib("kernel/include/logger.hrl").
+
+%% An address of a node's host, and the port of its listener where that is known without its name server.
+-type place() :: {inet:ip_address(), unknown | {inet:port_number(), Version :: term()}}.
+
+%% Addresses of one name.
+-define(ADDRESSES_MAX, 4).
 
 -spec find(inet_rdma_transport:driver(), node(), longnames | shortnames) ->
           {Host :: string(), {inet:ip_address(), inet:port_number()}, Version :: term()}.
@@ -17,6 +24,7 @@ find(Driver, Node, LongOrShortNames) ->
     {Host, {Ip, TcpPort}, Version}.
 
 %% Long names have a dot in the host or are an address; short ones have none.
+-spec split(inet_rdma_transport:driver(), node(), longnames | shortnames) -> {Name :: string(), Host :: string()}.
 split(Driver, Node, LongOrShortNames) ->
     case string:split(atom_to_list(Node), "@", all) of
         [Name, [_ | _] = Host] ->
@@ -58,4 +66,39 @@ address_please(Epmd, Arguments) ->
     case erlang:function_exported(Epmd, address_please, 3) of
         true -> apply(Epmd, address_please, Arguments);
         false -> apply(erl_epmd, address_please, Arguments)
+    end.
+
+%% All addresses that the EPMD module or the name of the host gives.
+-spec places(inet_rdma_transport:driver(), Name :: string(), Host :: string()) -> [place()].
+places(Driver, Name, Host) ->
+    Epmd = net_kernel:epmd_module(),
+    case address_please(Epmd, [Name, Host, Driver:family()]) of
+        {ok, Ip, TcpPort, Version} -> [{Ip, {TcpPort, Version}}];
+        {ok, Ip} -> [{Each, unknown} || Each <- [Ip | others(Epmd, Host, Ip, Driver)]];
+        _ -> []
+    end.
+
+%% A name can have more than one address. An EPMD module of its own has chosen one.
+-spec others(Epmd :: module(), Host :: string(), First :: inet:ip_address(), inet_rdma_transport:driver()) ->
+          [inet:ip_address()].
+others(erl_epmd, Host, First, Driver) ->
+    case inet:getaddrs(Host, Driver:family()) of
+        {ok, Ips} -> lists:sublist(lists:delete(First, Ips), ?ADDRESSES_MAX - 1);
+        {error, _} -> []
+    end;
+others(_Epmd, _Host, _First, _Driver) -> [].
+
+%% unknown: the name server at this address does not know the node. OTP's EPMD module says `noport` also of one that
+%% does not answer; only its list of names shows that it has.
+-spec port_please(Name :: string(), inet:ip_address()) ->
+          {ok, {inet:port_number(), Version :: term()}} | unknown | no_answer.
+port_please(Name, Ip) ->
+    Epmd = net_kernel:epmd_module(),
+    case Epmd:port_please(Name, Ip) of
+        {port, TcpPort, Version} -> {ok, {TcpPort, Version}};
+        _ ->
+            case erlang:function_exported(Epmd, names, 1) andalso Epmd:names(Ip) of
+                {ok, Names} when is_list(Names) -> unknown;
+                _ -> no_answer
+            end
     end.

@@ -3,7 +3,7 @@
 -module(inet_rdma_tcp).
 
 -export([listen/3, accept/2, select/2, address/1]).
--export([accepted/2, connect/3]).
+-export([accepted/2, connect/4]).
 
 -include_lib("kernel/include/dist_util.hrl").
 -include_lib("kernel/include/logger.hrl").
@@ -40,10 +40,10 @@ check_ip(Driver, Ip, Interfaces) ->
                end.
 
 %% The caller owns the connection. Options: of the socket.
--spec connect(inet_rdma_transport:driver(), {inet:ip_address(), inet:port_number()}, [gen_tcp:option()]) ->
+-spec connect(inet_rdma_transport:driver(), {inet:ip_address(), inet:port_number()}, [gen_tcp:option()], timeout()) ->
           {ok, inet_rdma_transport:t()} | {error, term()}.
-connect(Driver, {Ip, TcpPort}, Options) ->
-    case Driver:connect(Ip, TcpPort, Options ++ [{active, false}, {packet, 2}]) of
+connect(Driver, {Ip, TcpPort}, Options, TimeoutMs) ->
+    case Driver:connect(Ip, TcpPort, Options ++ [{active, false}, {packet, 2}], TimeoutMs) of
         {ok, Socket} -> {ok, inet_rdma_transport:tcp(Driver, Socket)};
         Error -> Error
     end.

@@ -15,7 +15,7 @@
 -module(inet_rdma_tls).
 
 -export([check/0, childspecs/0, listen/3, accept/2, select/2, address/1]).
--export([accepted/1, allowed/2, connect/4, connect_over/4, give_back/1, refuses/1]).
+-export([accepted/1, allowed/2, connect/4, connect/5, connect_over/4, give_back/1, refuses/1]).
 
 -include_lib("kernel/include/dist_util.hrl").
 -include_lib("kernel/include/logger.hrl").
@@ -234,13 +234,18 @@ hosts(Node) ->
 %% The client's part of TLS. The caller owns the connection and is linked to it. Options: of the TCP socket.
 -spec connect(inet_rdma_transport:driver(), {inet:ip_address(), inet:port_number()}, Host :: string(), [term()]) ->
           {ok, inet_rdma_transport:t()} | {error, term()}.
-connect(Driver, {Ip, Port}, Host, Options) ->
+connect(Driver, Address, Host, Options) -> connect(Driver, Address, Host, Options, net_kernel:connecttime()).
+
+%% Within a time limit.
+-spec connect(inet_rdma_transport:driver(), {inet:ip_address(), inet:port_number()}, Host :: string(), [term()],
+              timeout()) -> {ok, inet_rdma_transport:t()} | {error, term()}.
+connect(Driver, {Ip, Port}, Host, Options, TimeoutMs) ->
     Tls = inet_rdma_tls_options:all(client),
     Name = [{server_name_indication, Host} || not lists:keymember(server_name_indication, 1, Tls)],
     Forced = [binary, Driver:family(), {active, false}, {packet, 4}, {nodelay, true}],
     %% All raw options have the same key.
     {Raw, Named} = lists:partition(fun(Option) -> element(1, Option) =:= raw end, proplists:unfold(Options)),
-    case ssl:connect(Ip, Port, Forced ++ Name ++ Raw ++ lists:ukeysort(1, Named ++ Tls), net_kernel:connecttime()) of
+    case ssl:connect(Ip, Port, Forced ++ Name ++ Raw ++ lists:ukeysort(1, Named ++ Tls), TimeoutMs) of
         {ok, Socket} -> {ok, connection(Socket, sender(Socket))};
         Error -> Error
     end.
