@@ -1,7 +1,9 @@
 %% A detour: where no address of a session's peer answers, the session's TCP connection goes over a neighbour, a node
 %% with links to both. The neighbour passes bytes (inet_rdma_detour_relay); to the peer its connection is one more
 %% attempt to resume (inet_rdma_resume), which proves the session's secret end to end. With the option `security tls`
-%% the handshake of TLS goes end to end, too: the neighbour reads nothing, and can forge nothing.
+%% the handshake of TLS goes end to end, too: the neighbour reads nothing, and can forge nothing. With the option
+%% `detour connect` the connection on which a session begins may go over a neighbour, too (inet_rdma_setup): to the peer
+%% it is a node that connects.
 %%
 %% The asking side connects to the distribution listener of the neighbour, and goes through TLS where its session with
 %% the neighbour began inside it. The messages, each behind its length in 16 bits, in a packet of TLS there:
@@ -19,10 +21,11 @@
 %% session. The labels are not those of an attempt to resume: no proof serves there.
 %%
 %% No detour goes over another one: neither side uses a link that is on a detour itself, and what a neighbour passes
-%% begins with an attempt to resume, which ends at the node To. So detours form no loop.
+%% begins with an attempt to resume or the handshake of a link, which end at the node To. So detours form no loop.
 -module(inet_rdma_detour).
 
--export([begin_with/3, connect/3, via/1, is_detoured/1, facts/1, handle_restored/1, told/1, handle_told/2]).
+-export([begin_with/4, connect/3, open/2, has_neighbours/1, listens/1]).
+-export([via/1, is_detoured/1, facts/1, handle_restored/1, told/1, handle_told/2]).
 -export([first_ms/1, pause_ms/2]).
 %% Used by the neighbour.
 -export([is_request/1, parse/1, challenge/2, is_proof/3, is_usable/1, dial/2]).
@@ -52,26 +55,50 @@
 %% Time for each address of a node's listener.
 -define(CONNECT_MS, 2000).
 
-%% A session has begun with this peer, which accepts connections there; none: nowhere.
--spec begin_with(inet_rdma_session:t(), Node :: binary(), Listens :: {inet:ip_address(), inet:port_number()} | none) ->
-          ok.
-begin_with(Session, Node, Listens) ->
+%% A session has begun with this peer, which accepts connections there; none: nowhere, or it is not known. Via: the
+%% neighbour over which this side has made the connection.
+-spec begin_with(inet_rdma_session:t(), Node :: binary(), Listens :: inet_rdma_told:address() | none,
+                 Via :: binary() | none) -> ok.
+begin_with(Session, Node, Listens, Via) ->
     Name = inet_rdma_session:name(Session),
     ok = inet_rdma_detours:set_fact(Name, node, Node),
-    inet_rdma_detours:set_fact(Name, listens, Listens).
+    ok = inet_rdma_detours:set_fact(Name, listens, Listens),
+    _ = [ok = remember(Session, Via, inet_rdma_session:ends(Session)) || Via =/= none],
+    ok.
+
+%% Where the peer accepts connections, as far as that is known from how the session has begun.
+-spec listens(inet_rdma_session:t()) -> inet_rdma_told:address() | none.
+listens(Session) -> inet_rdma_detours:fact(inet_rdma_session:name(Session), listens).
 
 %% The caller owns the connection, which leads to the distribution listener of the node. Via: the neighbour.
 %% no_neighbour: no other node has a link that could be asked; off: the option detour.
 -spec connect(inet_rdma_session:t(), Node :: binary(), TimeoutMs :: non_neg_integer()) ->
           {ok, inet_rdma_transport:t(), Via :: binary()} | {error, off | no_neighbour | term()}.
-connect(Session, Node, TimeoutMs) when byte_size(Node) =< ?NODE_BYTES_MAX ->
+connect(Session, Node, TimeoutMs) ->
     case inet_rdma_options:node() of
-        {ok, #{detour := true}} ->
-            Neighbours = lists:sublist(shuffled(neighbours(Node)), ?NEIGHBOURS_MAX),
-            first(Neighbours, Session, Node, deadline(TimeoutMs), {error, no_neighbour});
+        {ok, #{detour := Detour}} when Detour =/= false ->
+            case open(Node, TimeoutMs) of
+                {ok, Connection, Via} ->
+                    {_Driver, Socket} = inet_rdma_transport:socket(Connection),
+                    ok = remember(Session, Via, inet_rdma_transport:ends_of(Socket)),
+                    {ok, Connection, Via};
+                Error ->
+                    Error
+            end;
         _ ->
             {error, off}
     end.
+
+%% The same for a node with which there need be no session.
+-spec open(Node :: binary(), TimeoutMs :: non_neg_integer()) ->
+          {ok, inet_rdma_transport:t(), Via :: binary()} | {error, no_neighbour | term()}.
+open(Node, TimeoutMs) when byte_size(Node) =< ?NODE_BYTES_MAX ->
+    Neighbours = lists:sublist(shuffled(neighbours(Node)), ?NEIGHBOURS_MAX),
+    first(Neighbours, Node, deadline(TimeoutMs), {error, no_neighbour}).
+
+%% Whether there is a node that can be asked for a detour to this one.
+-spec has_neighbours(Node :: binary()) -> boolean().
+has_neighbours(Node) -> neighbours(Node) =/= [].
 
 %% Nodes with a direct link to this one, but those that lately opened no detour to that node.
 neighbours(Node) ->
@@ -85,23 +112,22 @@ way(Neighbour, Node) -> {Neighbour, 0, {detour, Node}}.
 shuffled(List) ->
     [Element || {_, Element} <- lists:sort([{erlang:phash2(erlang:unique_integer()), Element} || Element <- List])].
 
-first([], _Session, _Node, _Deadline, Last) ->
+first([], _Node, _Deadline, Last) ->
     Last;
-first([{Via, ViaSession} | Others], Session, Node, Deadline, _Last) ->
+first([{Via, ViaSession} | Others], Node, Deadline, _Last) ->
     inet_rdma_links:count(detours_asked),
     ForThisMs = left(Deadline) div (1 + length(Others)),
-    case inet_rdma_bounded:call(?MODULE, ask, [{Via, ViaSession}, Node, self(), ForThisMs], ForThisMs) of
+    case inet_rdma_bounded:tied_call(?MODULE, ask, [{Via, ViaSession}, Node, self(), ForThisMs], ForThisMs) of
         {ok, {ok, Connection}} ->
             inet_rdma_links:count(detours_opened),
-            ok = remember(Session, Via, Connection),
             {ok, Connection, Via};
         {ok, {error, Reason}} ->
             refused(Via, Node, Reason),
-            first(Others, Session, Node, Deadline, {error, Reason});
+            first(Others, Node, Deadline, {error, Reason});
         {exit, Reason} ->
-            first(Others, Session, Node, Deadline, {error, Reason});
+            first(Others, Node, Deadline, {error, Reason});
         timeout ->
-            first(Others, Session, Node, Deadline, {error, timeout})
+            first(Others, Node, Deadline, {error, timeout})
     end.
 
 refused(Via, Node, Reason) ->
@@ -172,12 +198,8 @@ hand_over(Error, _Owner) ->
     Error.
 
 %% By its two addresses the connection is known again when it is the session's.
-remember(Session, Via, Connection) ->
-    {_Driver, Socket} = inet_rdma_transport:socket(Connection),
-    case inet_rdma_transport:ends_of(Socket) of
-        {ok, Ends} -> inet_rdma_detours:set_fact(inet_rdma_session:name(Session), tried, {Via, Ends});
-        {error, _} -> ok
-    end.
+remember(Session, Via, {ok, Ends}) -> inet_rdma_detours:set_fact(inet_rdma_session:name(Session), tried, {Via, Ends});
+remember(_Session, _Via, {error, _}) -> ok.
 
 %% The session has another TCP connection. Tells whether it is a detour, and over which neighbour: then the peer's guard
 %% gets told/1. Logs a change.
@@ -225,10 +247,24 @@ told(Via) -> <<?TOLD, Via/binary>>.
 -spec handle_told(inet_rdma_session:t(), Message :: binary()) -> boolean().
 handle_told(Session, <<?TOLD, Via/binary>>) ->
     IsNode = Via =/= <<>> andalso byte_size(Via) =< ?NODE_BYTES_MAX andalso unicode:characters_to_binary(Via) =:= Via,
-    _ = [ok = goes_over(binary:copy(Via), Session) || IsNode],
+    _ = [begin
+             ok = begun_over_a_neighbour(inet_rdma_session:role(Session), Session),
+             ok = goes_over(binary:copy(Via), Session)
+         end || IsNode],
     true;
 handle_told(_Session, _Message) ->
     false.
+
+%% An acceptor takes the peer to listen at the address from which it has come. If the session's first connection comes
+%% over a neighbour that is the neighbour's address, whose answers say nothing of the peer.
+begun_over_a_neighbour(acceptor, Session) ->
+    Name = inet_rdma_session:name(Session),
+    case {inet_rdma_links:peer(Name), listens(Session), inet_rdma_session:peername(Session)} of
+        {#{reached := []}, {Ip, _}, {ok, {Ip, _}}} -> inet_rdma_detours:set_fact(Name, listens, none);
+        _ -> ok
+    end;
+begun_over_a_neighbour(initiator, _Session) ->
+    ok.
 
 %% The neighbour over which the session's TCP connection goes, as of the last one that was made.
 -spec via(inet_rdma_session:t()) -> Via :: binary() | none.
@@ -302,11 +338,18 @@ dial(Session, TimeoutMs) ->
 
 %% The peer's address on the TCP connection in use comes first.
 addresses(Session) ->
-    case {inet_rdma_detours:fact(inet_rdma_session:name(Session), listens), inet_rdma_session:peername(Session)} of
+    case {listens_or_tells(listens(Session), Session), inet_rdma_session:peername(Session)} of
         {none, _} -> [];
         {{_, TcpPort} = Listens, {ok, {Ip, _}}} -> [{Ip, TcpPort} | [Listens || Listens =/= {Ip, TcpPort}]];
         {Listens, _} -> [Listens]
     end.
+
+listens_or_tells(none, Session) ->
+    case inet_rdma_links:peer(inet_rdma_session:name(Session)) of
+        #{told := Told} when Told =:= none; Told =:= awaited -> none;
+        #{told := Told} -> hd(inet_rdma_told:addresses(Told) ++ [none])
+    end;
+listens_or_tells(Listens, _Session) -> Listens.
 
 any([], _TimeoutMs, _Connect) -> {error, listens_nowhere};
 any(Addresses, TimeoutMs, Connect) ->

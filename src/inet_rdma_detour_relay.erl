@@ -73,7 +73,7 @@ passive(Connection) ->
 
 start({ok, Name, To, Said}, Connection) ->
     case {inet_rdma_links:session(Name), inet_rdma_options:node()} of
-        {{ok, Session}, {ok, #{detour := true}}} ->
+        {{ok, Session}, {ok, #{detour := Detour}}} when Detour =/= false ->
             case inet_rdma_session:protocol(Session) =:= inet_rdma_transport:protocol(Connection) of
                 true -> start({Session, inet_rdma_detours:fact(Name, node), To, Said, address(Connection)});
                 %% A session that began inside TLS asks inside TLS.

@@ -37,10 +37,10 @@
 %% A detour from one node to another.
 -type carried() :: {From :: binary(), To :: binary()}.
 
-%% node: the peer's name. listens: where the peer accepts connections, or none. tried: the last detour that was opened
-%% for the session, and its two addresses. via: the neighbour over which the session's TCP connection goes; none: it is
-%% direct. return: the process that tries the direct way meanwhile. row: the number of detours in a row, and when the
-%% last one began. detours: the number of all.
+%% node: the peer's name. listens: where the peer accepts connections; none: nowhere, or not known. tried: the last
+%% detour that was opened for the session, and its two addresses. via: the neighbour over which the session's TCP
+%% connection goes; none: it is direct. return: the process that tries the direct way meanwhile. row: the number of
+%% detours in a row, and when the last one began. detours: the number of all.
 -type fact() :: node | listens | tried | via | return | row | detours.
 
 %% Makes the tables; the caller owns them.

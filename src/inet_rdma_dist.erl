@@ -37,7 +37,7 @@
     role :: initiator | acceptor,
     %% The peer's name; for a peer that has no name yet, its host; empty until an acceptor knows it.
     node = <<>> :: binary(),
-    %% Where the peer listens, known to an initiator only.
+    %% Where an initiator's connection has led.
     address :: undefined | #net_address{},
     %% none: an acceptor that has no message of the peer yet.
     config :: inet_rdma_options:config() | none,
@@ -156,28 +156,16 @@ gen_setup(Driver, Node, Type, MyNode, LongOrShortNames, SetupTime) ->
 do_setup(Driver, Kernel, Node, Type, MyNode, LongOrShortNames, SetupTime) ->
     Timer = dist_util:start_timer(SetupTime),
     Config = inet_rdma_dist_start:config(Node),
-    {Host, Listens, Version} = inet_rdma_lookup:find(Driver, Node, LongOrShortNames),
-    dist_util:reset_timer(Timer),
-    Connection = connect(inet_rdma_dist_start:security(), Driver, Node, Host, Listens),
+    {Connection, Host, LeadsTo, Version} =
+        inet_rdma_setup:connect(Driver, Node, LongOrShortNames, Config, {Timer, SetupTime}),
     Protocol = inet_rdma_transport:protocol(Connection),
-    Address = #net_address{address = Listens, host = Host, protocol = Protocol, family = Driver:family()},
+    Address = #net_address{address = LeadsTo, host = Host, protocol = Protocol, family = Driver:family()},
     keep(#supervised{driver = Driver, connection = Connection, role = initiator, node = atom_to_binary(Node),
                      address = Address, config = Config}),
     Data = hs_data(Connection),
     dist_util:handshake_we_started(
       Data#hs_data{kernel_pid = Kernel, other_node = Node, this_node = MyNode, timer = Timer,
                    other_version = Version, request_type = Type}).
-
-connect(none, Driver, Node, _Host, To) ->
-    case inet_rdma_tcp:connect(Driver, To, inet_rdma_transport:connect_options()) of
-        {ok, Connection} -> Connection;
-        _ -> ?shutdown(Node)
-    end;
-connect(tls, Driver, Node, Host, To) ->
-    case inet_rdma_tls:connect(Driver, To, Host, inet_rdma_transport:connect_options()) of
-        {ok, Connection} -> Connection;
-        Error -> ?shutdown2(Node, {ssl_connect_failed, To, Error})
-    end.
 
 hs_data(Connection) ->
     #hs_data{
@@ -232,7 +220,8 @@ outgoing(<<"snamed:", Length:16, Name:Length/binary, _/binary>> = Message, _Role
 outgoing(<<$N, _/binary>> = Message, Role, #supervised{config = Config, node = Node} = Supervised) ->
     #supervised{connection = Connection, driver = Driver, offer = Peer} = Supervised,
     Listens = persistent_term:get(?LISTENS(Driver), none),
-    {Offer, Place} = inet_rdma_own_offer:new(Role, Connection, Listens, Node, Config, Peer),
+    {Own, Place} = inet_rdma_own_offer:new(Role, Connection, Listens, Node, Config, Peer),
+    Offer = inet_rdma_setup:offer(Own),
     keep(Supervised#supervised{own_offer = Offer, place = Place}),
     inet_rdma_offer:append(Role, Message, Offer);
 outgoing(Message, _Role, _Supervised) ->
@@ -282,6 +271,13 @@ received([$N | _] = Message, #supervised{role = Role, node = Known} = Supervised
            end,
     keep(Supervised#supervised{node = Node, offer = Offer}),
     {ok, Message};
+%% The peer is connecting to this node, too, and its attempt takes precedence. Each begins with the direct way, so over
+%% a neighbour the peer's may come much later: this one waits until net_kernel or the set-up time ends it.
+received("snok" = Message, Supervised) ->
+    case inet_rdma_setup:begun() of
+        #{via := none} -> keep(Supervised), {ok, Message};
+        #{} -> receive after infinity -> ok end
+    end;
 received(Message, Supervised) ->
     keep(Supervised),
     {ok, Message}.
@@ -318,10 +314,11 @@ post_nodeup(_Socket) ->
     end.
 
 as_link(#supervised{driver = Driver, role = Role, connection = Connection, node = Node, config = Config,
-                    place = Place, own_offer = Own, offer = Offer, address = Address}) ->
+                    place = Place, own_offer = Own, offer = Offer}) ->
+    #{listens := Address, via := Via} = inet_rdma_setup:begun(),
     #{driver => Driver, role => Role, connection => Connection, node => Node, config => Config,
       place => Place, own_offer => Own, offer => Offer, listens => persistent_term:get(?LISTENS(Driver), none),
-      address => case Address of #net_address{address = Listens} -> Listens; undefined -> none end}.
+      address => Address, via => Via}.
 
 getll(_Socket) ->
     case kept() of

@@ -12,12 +12,14 @@
 -export_type([link/0, over/0, prepared/0]).
 
 %% A link whose peer has proved the cookie. place: the port for its session. own_offer: this node's, offer: the peer's.
-%% address: an initiator's; where the peer listens. listens: where this node does.
+%% address: an initiator's; where the peer listens, none: not known. listens: where this node does. via: the neighbour
+%% over which an initiator has made the connection; none: it is direct.
 -type link() :: #{driver := inet_rdma_transport:driver(), role := initiator | acceptor,
                   connection := inet_rdma_transport:t(), node := binary(),
                   config := inet_rdma_options:config(), place := port() | none,
                   own_offer := inet_rdma_offer:offer(), offer := inet_rdma_offer:offer(),
-                  address := inet_rdma_told:address() | none, listens := inet_rdma_told:address() | none}.
+                  address := inet_rdma_told:address() | none, listens := inet_rdma_told:address() | none,
+                  via := binary() | none}.
 
 %% What carries the link.
 -type over() ::
@@ -68,7 +70,15 @@ before_nodeup({decided, Decided}, _Link) ->
 before_nodeup(Prepared, Link) ->
     before_nodeup({decided, decided(Prepared, Link)}, Link).
 
+%% Any other link than a session on TCP would end with the neighbour, and could not go back to the direct way.
 -spec decided(none | {ok, inet_rdma_session:t()} | {error, inet_rdma:reason()}, link()) -> decided().
+decided(none, #{via := Via, node := Node}) when Via =/= none ->
+    ok = not_up(failed, Node, <<"it would go over ", Via/binary, ", and one of the nodes offers no session">>),
+    {error, no_session};
+decided({ok, _Session}, #{via := Via, node := Node, offer := #{required := true}}) when Via =/= none ->
+    inet_rdma_links:count(refused),
+    ok = not_up(refused, Node, <<"the option required of the peer forbids TCP, and it would go over ", Via/binary>>),
+    {error, required};
 decided({ok, Session}, Link) ->
     ok = inet_rdma_recorder:of_port(inet_rdma_session:port(Session)),
     when_acceptor_is_up(attach(begin_session(settles_first(Link), Session, Link), Link), Link);
@@ -272,12 +282,10 @@ start({link, Moved}, _Why, #{connection := Connection, node := Node}) ->
     ok = inet_rdma_recorder:of_port(inet_rdma_queue:port(Moved)),
     started(inet_rdma_link:start(Moved, Connection, Node), up, inet_rdma_queue:fabric(Moved), Connection);
 start({session, Session, Queue}, Why, #{connection := Connection, node := Node, config := Config} = Link) ->
-    #{listens := Listens, offer := #{tells := Tells}} = Link,
-    Peer = peer_listens(Link),
-    Started = inet_rdma_session:start(Session, #{node => Node, peer => Peer, tells => Tells,
+    #{listens := Listens, via := Via, offer := #{tells := Tells}} = Link,
+    Started = inet_rdma_session:start(Session, #{node => Node, peer => peer_listens(Link), via => Via, tells => Tells,
                                                  listens => Listens, config => Config, why => Why,
                                                  queue => Queue, has_settled => settles_first(Link)}),
-    ok = inet_rdma_detour:begin_with(Session, Node, Peer),
     %% The port has its own descriptor of the connection, so the VM's socket is closed.
     ok = inet_rdma_transport:close(Connection),
     case Queue of

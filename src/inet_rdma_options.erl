@@ -55,7 +55,7 @@ list() ->
      %% TCP sends a lost packet again after 200 ms, and once more after 400 ms: with a smaller value two lost packets
      %% would count as a dead host.
      {dead_after_ms,      carrier, {zero_or, 500, 3600000, "milliseconds"},              1000},
-     {detour,             carrier, {one_of, [true, false]},                              true},
+     {detour,             carrier, {one_of, [true, false, connect]},                     true},
      {fallback_retry_ms,  carrier, {integer, 0, 86400000, "milliseconds"},               60000},
      {shm_directory,      carrier, shared_directory,                                     none},
      {shm_allowed_uids,   carrier, {users, 64},                                          []},

@@ -33,12 +33,12 @@
 -type sealing() :: none
     | #{cipher := inet_rdma_nif:cipher(), rekey_bytes := pos_integer(), rekey_seconds := non_neg_integer()}.
 
-%% A link that is about to be up. peer: where the peer accepts connections; none: nowhere. tells: both sides tell their
-%% addresses (inet_rdma_told). listens: where this node accepts connections. why: the reason why this path carries the
-%% link. queue: the queue pair that carries it; none: TCP does. has_settled: the two nodes have
-%% settled already.
--type link() :: #{node := binary(), peer := inet_rdma_told:address() | none, tells := boolean(),
-                  listens := inet_rdma_told:address() | none,
+%% A link that is about to be up. peer: where the peer accepts connections; none: nowhere. via: the neighbour over which
+%% this side has made the connection. tells: both sides tell their addresses (inet_rdma_told). listens: where this node
+%% accepts connections. why: the reason why this path carries the link. queue: the queue pair that carries it; none: TCP
+%% does. has_settled: the two nodes have settled already.
+-type link() :: #{node := binary(), peer := inet_rdma_told:address() | none, via := binary() | none,
+                  tells := boolean(), listens := inet_rdma_told:address() | none,
                   config := inet_rdma_options:config(), why := binary(), queue := inet_rdma_queue:t() | none,
                   has_settled := boolean()}.
 
@@ -162,9 +162,10 @@ sealing(#{sealing := #{cipher := Cipher, rekey_bytes := Bytes, rekey_seconds := 
 start(#{port := Port, name := Name, role := Role} = Session, #{listens := Listens, tells := Tells} = Link) ->
     ok = inet_rdma_links:add_peer(Name, Listens, case Tells of true -> awaited; false -> none end),
     %% The guard is ready before the port takes packets, as the port sends it events.
-    #{queue := Queue, has_settled := HasSettled} = Link,
+    #{node := Node, peer := Peer, via := Via, queue := Queue, has_settled := HasSettled} = Link,
     case inet_rdma_sup:start_guard({self(), Session, Link#{queue := none}, first_options(Role)}) of
         {ok, Guard} ->
+            ok = inet_rdma_detour:begin_with(Session, Node, Peer, Via),
             case inet_rdma_session_guard:carry(Guard, Queue, HasSettled) of
                 ok -> inet_rdma_port:start(Port);
                 Error -> Error

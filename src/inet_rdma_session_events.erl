@@ -94,7 +94,7 @@ told(How, #{ending := {Fault, <<>>}} = Guarded) when is_binary(How) -> Guarded#{
 told(Message, Guarded) when is_binary(Message) ->
     case {inet_rdma_transport:is_of_keys(Message), inet_rdma_told:hear(maps:get(session, Guarded), Message)} of
         {{true, Bytes}, _} -> key_message(Bytes, Guarded);
-        {false, true} -> Guarded;
+        {false, true} -> Guarded#{peer := inet_rdma_detour:listens(maps:get(session, Guarded))};
         {false, false} -> settlement_message(Message, Guarded)
     end;
 told(_, Guarded) -> Guarded.

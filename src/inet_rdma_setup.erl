@@ -1,0 +1,186 @@
+%% The connection on which a link begins, on the side that makes it; in the connection supervisor.
+%%
+%% As with inet_tcp there is one attempt, at the address that the EPMD module gives, within net_setuptime. With the
+%% option `detour connect`, and a neighbour that could be asked (inet_rdma_detour), the steps are these, all within one
+%% net_setuptime:
+%%
+%%     up to 1/3        every address of the host: the look-up there, and the connection
+%%     up to 3/4        if no address answers, neighbours are asked for a detour
+%%     the rest         the handshakes, over the detour
+%%
+%% A connection to an address ends these bounds: its handshake has net_setuptime, as with inet_tcp. A node that its name
+%% server does not know, and a peer that TLS refuses, get no detour.
+%%
+%% Whatever the supervisor waits for ends with it: net_kernel may kill it at any time.
+-module(inet_rdma_setup).
+
+-export([connect/5, begun/0, offer/1]).
+
+-include_lib("kernel/include/dist_util.hrl").
+
+%% How the link has begun, in the supervisor's process dictionary. listens: where the peer accepts connections; none: it
+%% is not known. via: the neighbour that carries the connection; none: it is direct.
+-define(BEGUN, ?MODULE).
+-type begun() :: #{listens := inet_rdma_told:address() | none, via := binary() | none}.
+
+%% The version of the handshake of all nodes with inet_rdma ("Distribution Handshake" in the ERTS documentation).
+-define(VERSION, 6).
+%% The pause before another attempt to ask neighbours, while other links of this node do.
+-define(BUSY_MS, 100).
+
+%% The caller owns the connection. It exits if there is none. LeadsTo: the address of the connection's other end: of the
+%% peer, or of the neighbour.
+-spec connect(inet_rdma_transport:driver(), node(), longnames | shortnames, inet_rdma_options:config(),
+              {Timer :: pid(), SetupMs :: pos_integer()}) ->
+          {inet_rdma_transport:t(), Host :: string(), LeadsTo :: inet_rdma_told:address(), Version :: term()}.
+connect(Driver, Node, LongOrShortNames, Config, {Timer, SetupMs}) ->
+    case may_detour(Config) andalso inet_rdma_detour:has_neighbours(atom_to_binary(Node)) of
+        false ->
+            {Host, Listens, Version} = inet_rdma_lookup:find(Driver, Node, LongOrShortNames),
+            dist_util:reset_timer(Timer),
+            Connection = connected(to(Driver, Host, Listens, net_kernel:connecttime()), Node, Listens),
+            begun_directly({Connection, Host, Listens, Version});
+        true ->
+            any_way(Driver, Node, inet_rdma_lookup:split(Driver, Node, LongOrShortNames), Timer, SetupMs)
+    end.
+
+%% A link over a neighbour is a session on TCP.
+may_detour(#{detour := connect, required := false}) -> inet_rdma_nif:is_loaded();
+may_detour(_Config) -> false.
+
+begun_directly({_Connection, _Host, Listens, _Version} = Begun) ->
+    _ = put(?BEGUN, #{listens => Listens, via => none}),
+    Begun.
+
+any_way(Driver, Node, {Name, Host}, Timer, SetupMs) ->
+    Now = now_ms(),
+    case directly(Driver, {Name, Host}, Now + SetupMs div 3) of
+        {ok, Connection, Listens, Version} ->
+            dist_util:reset_timer(Timer),
+            begun_directly({Connection, Host, Listens, Version});
+        {unreachable, Listens} ->
+            {Connection, LeadsTo, Via} = over_a_neighbour(Node, Host, Now + SetupMs, Now + SetupMs * 3 div 4),
+            _ = put(?BEGUN, #{listens => Listens, via => Via}),
+            {Connection, Host, LeadsTo, ?VERSION};
+        {error, Reason, Listens} ->
+            connected({error, Reason}, Node, Listens);
+        unknown ->
+            ?shutdown(Node)
+    end.
+
+%% Tries the addresses in turn, each for its share of the time that is left.
+directly(Driver, {Name, Host}, Until) ->
+    case inet_rdma_bounded:tied_call(inet_rdma_lookup, places, [Driver, Name, Host], left(Until)) of
+        {ok, Places} -> any(Places, Driver, {Name, Host}, Until, {unreachable, none});
+        _ -> {unreachable, none}
+    end.
+
+%% The word of a peer or its name server counts for more than an address that does not answer.
+any([], _Driver, _Names, _Until, Last) ->
+    Last;
+any([{Ip, Known} | Others], Driver, {Name, Host} = Names, Until, Last) ->
+    AtMost = now_ms() + left(Until) div (1 + length(Others)),
+    case port(Known, Name, Ip, AtMost) of
+        {ok, {TcpPort, Version}} ->
+            Listens = {Ip, TcpPort},
+            case to(Driver, Host, Listens, max(1, left(AtMost))) of
+                {ok, Connection} -> {ok, Connection, Listens, Version};
+                {error, Reason} -> any(Others, Driver, Names, Until, stronger(Last, failed(Reason, Listens)))
+            end;
+        unknown ->
+            any(Others, Driver, Names, Until, stronger(Last, unknown));
+        no_answer ->
+            any(Others, Driver, Names, Until, Last)
+    end.
+
+stronger({unreachable, none}, Failure) -> Failure;
+stronger({unreachable, _} = Before, {unreachable, _}) -> Before;
+stronger({unreachable, _}, Failure) -> Failure;
+stronger(Before, _Failure) -> Before.
+
+port(unknown, Name, Ip, AtMost) ->
+    case inet_rdma_bounded:tied_call(inet_rdma_lookup, port_please, [Name, Ip], left(AtMost)) of
+        {ok, Answer} -> Answer;
+        _ -> no_answer
+    end;
+port(Known, _Name, _Ip, _AtMost) ->
+    {ok, Known}.
+
+%% An alert of TLS comes from the peer, or from this side about it.
+failed({tls_alert, _} = Reason, Listens) -> {error, Reason, Listens};
+failed({options, _} = Reason, Listens) -> {error, Reason, Listens};
+failed(_Reason, Listens) -> {unreachable, Listens}.
+
+over_a_neighbour(Node, Host, Deadline, AskUntil) ->
+    case ask(atom_to_binary(Node), AskUntil) of
+        {ok, Tcp, Via} ->
+            {_Driver, Socket} = inet_rdma_transport:socket(Tcp),
+            case inet:peername(Socket) of
+                {ok, LeadsTo} ->
+                    Secured = secure(inet_rdma_dist_start:security(), Tcp, Host, max(1, left(Deadline))),
+                    {connected(Secured, Node, LeadsTo), LeadsTo, Via};
+                {error, _} ->
+                    ?shutdown(Node)
+            end;
+        {error, _Why} ->
+            ?shutdown(Node)
+    end.
+
+%% The number of links that ask at a time is bounded.
+ask(Node, Until) ->
+    case inet_rdma_detours:seek() of
+        ok ->
+            Asked = inet_rdma_detour:open(Node, left(Until)),
+            ok = inet_rdma_detours:leave(),
+            Asked;
+        full ->
+            case left(Until) > ?BUSY_MS of
+                true -> receive after ?BUSY_MS -> ask(Node, Until) end;
+                false -> {error, busy}
+            end
+    end.
+
+%% TLS goes from end to end: the certificate is the peer's.
+secure(none, Connection, _Host, _TimeoutMs) ->
+    {_Driver, Socket} = inet_rdma_transport:socket(Connection),
+    case inet:setopts(Socket, [{packet, 2}, {mode, list}]) of
+        ok -> {ok, Connection};
+        Error -> Error
+    end;
+secure(tls, Connection, Host, TimeoutMs) ->
+    inet_rdma_tls:connect_over(Connection, Host, [], TimeoutMs).
+
+to(Driver, Host, Listens, TimeoutMs) ->
+    Options = inet_rdma_transport:connect_options(),
+    case inet_rdma_dist_start:security() of
+        none -> inet_rdma_tcp:connect(Driver, Listens, Options, TimeoutMs);
+        tls -> inet_rdma_tls:connect(Driver, Listens, Host, Options, TimeoutMs)
+    end.
+
+connected({ok, Connection}, _Node, _To) ->
+    Connection;
+connected(Error, Node, To) ->
+    case inet_rdma_dist_start:security() of
+        none -> ?shutdown(Node);
+        tls -> ?shutdown2(Node, {ssl_connect_failed, To, Error})
+    end.
+
+%% How the caller's link has begun. An acceptor does not know.
+-spec begun() -> begun().
+begun() ->
+    case get(?BEGUN) of
+        undefined -> #{listens => none, via => none};
+        Begun -> Begun
+    end.
+
+%% The offer of the caller's link: over a neighbour no queue pair is settled.
+-spec offer(inet_rdma_offer:offer()) -> inet_rdma_offer:offer().
+offer(Offer) ->
+    case begun() of
+        #{via := none} -> Offer;
+        #{} -> Offer#{settles := false, eager := false}
+    end.
+
+left(Until) -> max(0, Until - now_ms()).
+
+now_ms() -> erlang:monotonic_time(millisecond).
