@@ -271,13 +271,6 @@ received([$N | _] = Message, #supervised{role = Role, node = Known} = Supervised
            end,
     keep(Supervised#supervised{node = Node, offer = Offer}),
     {ok, Message};
-%% The peer is connecting to this node, too, and its attempt takes precedence. Each begins with the direct way, so over
-%% a neighbour the peer's may come much later: this one waits until net_kernel or the set-up time ends it.
-received("snok" = Message, Supervised) ->
-    case inet_rdma_setup:begun() of
-        #{via := none} -> keep(Supervised), {ok, Message};
-        #{} -> receive after infinity -> ok end
-    end;
 received(Message, Supervised) ->
     keep(Supervised),
     {ok, Message}.

@@ -6,7 +6,7 @@
 %%
 %%     up to 1/3        every address of the host: the look-up there, and the connection
 %%     up to 3/4        if no address answers, neighbours are asked for a detour
-%%     the rest         the handshakes, over the detour
+%%     the rest         the handshakes over the detour; without one, the addresses again: the peer may only be slow
 %%
 %% A connection to an address ends these bounds: its handshake has net_setuptime, as with inet_tcp. A node that its name
 %% server does not know, and a peer that TLS refuses, get no detour.
@@ -52,21 +52,29 @@ begun_directly({_Connection, _Host, Listens, _Version} = Begun) ->
     _ = put(?BEGUN, #{listens => Listens, via => none}),
     Begun.
 
-any_way(Driver, Node, {Name, Host}, Timer, SetupMs) ->
+any_way(Driver, Node, {_Name, Host} = Names, Timer, SetupMs) ->
     Now = now_ms(),
-    case directly(Driver, {Name, Host}, Now + SetupMs div 3) of
-        {ok, Connection, Listens, Version} ->
-            dist_util:reset_timer(Timer),
-            begun_directly({Connection, Host, Listens, Version});
+    Deadline = Now + SetupMs,
+    case directly(Driver, Names, Now + SetupMs div 3) of
         {unreachable, Listens} ->
-            {Connection, LeadsTo, Via} = over_a_neighbour(Node, Host, Now + SetupMs, Now + SetupMs * 3 div 4),
-            _ = put(?BEGUN, #{listens => Listens, via => Via}),
-            {Connection, Host, LeadsTo, ?VERSION};
-        {error, Reason, Listens} ->
-            connected({error, Reason}, Node, Listens);
-        unknown ->
-            ?shutdown(Node)
+            case ask(atom_to_binary(Node), Now + SetupMs * 3 div 4) of
+                {ok, Tcp, Via} ->
+                    _ = put(?BEGUN, #{listens => Listens, via => Via}),
+                    over_a_neighbour(Tcp, Node, Host, Deadline);
+                {error, _Why} ->
+                    reached(directly(Driver, Names, Deadline), Node, Host, Timer)
+            end;
+        Outcome ->
+            reached(Outcome, Node, Host, Timer)
     end.
+
+reached({ok, Connection, Listens, Version}, _Node, Host, Timer) ->
+    dist_util:reset_timer(Timer),
+    begun_directly({Connection, Host, Listens, Version});
+reached({error, Reason, Listens}, Node, _Host, _Timer) ->
+    not_connected({error, Reason}, Node, Listens);
+reached(_UnreachableOrUnknown, Node, _Host, _Timer) ->
+    ?shutdown(Node).
 
 %% Tries the addresses in turn, each for its share of the time that is left.
 directly(Driver, {Name, Host}, Until) ->
@@ -111,18 +119,12 @@ failed({tls_alert, _} = Reason, Listens) -> {error, Reason, Listens};
 failed({options, _} = Reason, Listens) -> {error, Reason, Listens};
 failed(_Reason, Listens) -> {unreachable, Listens}.
 
-over_a_neighbour(Node, Host, Deadline, AskUntil) ->
-    case ask(atom_to_binary(Node), AskUntil) of
-        {ok, Tcp, Via} ->
-            {_Driver, Socket} = inet_rdma_transport:socket(Tcp),
-            case inet:peername(Socket) of
-                {ok, LeadsTo} ->
-                    Secured = secure(inet_rdma_dist_start:security(), Tcp, Host, max(1, left(Deadline))),
-                    {connected(Secured, Node, LeadsTo), LeadsTo, Via};
-                {error, _} ->
-                    ?shutdown(Node)
-            end;
-        {error, _Why} ->
+over_a_neighbour(Tcp, Node, Host, Deadline) ->
+    case inet_rdma_transport:peername(Tcp) of
+        {ok, LeadsTo} ->
+            Secured = secure(inet_rdma_dist_start:security(), Tcp, Host, max(1, left(Deadline))),
+            {connected(Secured, Node, LeadsTo), Host, LeadsTo, ?VERSION};
+        {error, _} ->
             ?shutdown(Node)
     end.
 
@@ -157,9 +159,11 @@ to(Driver, Host, Listens, TimeoutMs) ->
         tls -> inet_rdma_tls:connect(Driver, Listens, Host, Options, TimeoutMs)
     end.
 
-connected({ok, Connection}, _Node, _To) ->
-    Connection;
-connected(Error, Node, To) ->
+connected({ok, Connection}, _Node, _To) -> Connection;
+connected(Error, Node, To) -> not_connected(Error, Node, To).
+
+-spec not_connected({error, term()}, node(), term()) -> no_return().
+not_connected(Error, Node, To) ->
     case inet_rdma_dist_start:security() of
         none -> ?shutdown(Node);
         tls -> ?shutdown2(Node, {ssl_connect_failed, To, Error})
