@@ -260,11 +260,21 @@ handle_told(_Session, _Message) ->
 begun_over_a_neighbour(acceptor, Session) ->
     Name = inet_rdma_session:name(Session),
     case {inet_rdma_links:peer(Name), listens(Session), inet_rdma_session:peername(Session)} of
-        {#{reached := []}, {Ip, _}, {ok, {Ip, _}}} -> inet_rdma_detours:set_fact(Name, listens, none);
-        _ -> ok
+        {#{reached := [], told := Told}, {Ip, _}, {ok, {Ip, _}}} ->
+            case is_also_at(Ip, Told) of
+                true -> ok;
+                false -> inet_rdma_detours:set_fact(Name, listens, none)
+            end;
+        _ ->
+            ok
     end;
 begun_over_a_neighbour(initiator, _Session) ->
     ok.
+
+%% The neighbour may run on the peer's host.
+is_also_at(_Ip, Told) when Told =:= none; Told =:= awaited -> false;
+is_also_at(Ip, Told) ->
+    inet_rdma_told:accepts_here(Ip, Told) orelse lists:keymember(Ip, 1, inet_rdma_told:addresses(Told)).
 
 %% The neighbour over which the session's TCP connection goes, as of the last one that was made.
 -spec via(inet_rdma_session:t()) -> Via :: binary() | none.
