@@ -13,8 +13,8 @@ use crate::tcp::Tcp;
 
 /// What a link counts over all its paths, by the keys of the carrier's `inet_rdma_counts`; `has_tcp` and
 /// `carried_by_queue` (1 or 0) are the carrier's own: a path over which nothing may be written counts as none.
-/// `path_state`: the place of the [`State`] in `inet_rdma_port`'s list. Bytes and sizes are with the packets' lengths; of
-/// the packets received, sizes leave ticks out. `packet_deviation_received`: the bits of an f64.
+/// `path_state`: the place of the [`State`] in `inet_rdma_port`'s list. Bytes and sizes are with the packets' lengths;
+/// of the packets received, sizes leave ticks out. `packet_deviation_received`: the bits of an f64.
 pub(crate) const COUNTS: &[Number<Link>] = &[
     ("packets_received", |link| link.packets().0),
     ("packets_sent", |link| link.packets().1),
