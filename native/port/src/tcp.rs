@@ -178,6 +178,11 @@ impl Tcp {
             Ok(Transmitted::NoMemory) => Output::Again(Instant::now() + AGAIN),
             Err(lost) => Output::Failed(lost),
         };
+        self.update_watch(port);
+    }
+
+    /// Has the VM tell when the socket is writable while a write waits for that, and only then.
+    pub fn update_watch(&mut self, port: Port) {
         let is_blocked = self.output == Output::Blocked;
         if is_blocked != self.is_watched_writable {
             self.is_watched_writable = is_blocked;

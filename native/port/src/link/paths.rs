@@ -322,9 +322,15 @@ impl Link {
             self.follows = false;
             self.note_carried();
         }
+        if keeps_queue && self.ways.is_held(Way::QueuePair) {
+            self.lose_queue(port);
+        }
         if keeps_queue && self.queue.is_none() {
-            // The queue pair was lost while the attempt was under way: both sides continue without it, by another
-            // attempt.
+            // The queue pair was lost, or this node stood still, while the attempt was under way: both sides continue
+            // without it, by another attempt.
+            if let Ok(socket) = socket {
+                Tcp::adopt(socket).reset();
+            }
             self.tell_lost(port, Loss::QUEUE_PAIR);
             self.schedule(port);
             return Some(Fate::Lives);
@@ -339,6 +345,7 @@ impl Link {
             }
         };
         if self.is_started && !tcp.watch(port) {
+            tcp.reset();
             self.codec = tcp.close(port);
             self.tell_lost(port, Loss::SYSTEM_LIMIT);
             self.schedule(port);

@@ -22,7 +22,11 @@ impl Link {
             self.receive(port)
         } else if let Some(queue) = self.queue.as_mut().filter(|queue| queue.has_fd(fd)) {
             queue.handle_event(fd);
-            if queue.has_ended_unread() {
+            if self.ways.is_held(Way::QueuePair) {
+                // Its descriptors may stay readable.
+                queue.unwatch(port);
+                Fate::Lives
+            } else if queue.has_ended_unread() {
                 // Its descriptors stay readable.
                 self.lose_unread_queue(port);
                 Fate::Lives

@@ -148,6 +148,9 @@ impl Link {
 
     fn transmit_by_tcp(&mut self, port: Port) {
         if self.ways.is_held(Way::Tcp) {
+            if let Some(tcp) = &mut self.tcp {
+                tcp.update_watch(port);
+            }
             return;
         }
         if self
@@ -197,7 +200,7 @@ impl Link {
             self.look_first(port, way);
         }
         match &mut self.queue {
-            Some(_) if self.ways.is_held(Way::QueuePair) => {}
+            Some(_) if self.session.is_sent_by_queue() && self.ways.is_held(Way::QueuePair) => {}
             Some(queue) if self.session.is_sent_by_queue() => {
                 queue.tick();
                 self.ways.handle_quiet(Way::QueuePair);
