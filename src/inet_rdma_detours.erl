@@ -14,7 +14,7 @@
 -define(FACTS, inet_rdma_detour_facts).
 
 %% Requests at a time whose asker has not proved the secret of its session: of all askers, and of those from one origin.
-%% A request takes a process for 3 s at most.
+%% A request takes a process for some seconds.
 %%
 %% A stranger may know the name of a session, which is no secret, and can hold requests open. So a request beyond a
 %% bound is not refused: it displaces the oldest one, of its own origin if that is at its bound, else of all. An asker

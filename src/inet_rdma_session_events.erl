@@ -134,7 +134,10 @@ trusted(#{loss := Loss} = Guarded) ->
             {_Reason, _Why, Duration} = inet_rdma_session_loss:facts(Loss),
             ok = inet_rdma_session_log:trusted(inet_rdma_session_loss:suspicion(Loss), Duration,
                                                inet_rdma_session_data:facts(Guarded)),
-            Guarded#{loss := none};
+            #{session := Session, mover := Mover} = Guarded,
+            %% The attempts beside the path have stopped those at the direct way.
+            _ = [ok = inet_rdma_detour_return:start(Session) || inet_rdma_detour:is_detoured(Session)],
+            settle_if_due(inet_rdma_session_mover:handle_restored(Mover), Guarded#{loss := none});
         {given_up, Next} ->
             handle_lost(superseded, Guarded#{loss := Next})
     end.

@@ -1,7 +1,8 @@
 %% The loss of a session's TCP connection: the attempts to make another one, from the loss until one is there.
 -module(inet_rdma_session_loss).
 
--export([new/5, upgraded/1, handle_lost/4, handle_uncarried/2, handle_restored/1, handle_down/3, handle_retry/1,
+-export([new/5, upgraded/1, handle_lost/4, handle_uncarried/2, handle_woke/1, handle_restored/1, handle_down/3,
+         handle_retry/1,
          take_timers/1, why_not_resumed/1, suspicion/1, facts/1, stop/1]).
 -export_type([t/0, peer/0, reason/0, suspicion/0, timer/0]).
 
@@ -56,6 +57,14 @@ handle_uncarried(TcpReason, #{dialer := Dialer, is_in_order := IsInOrder} = Loss
     _ = [ok = inet_rdma_dialer:uncarried(Pid, TcpReason) || {Pid, _} <- [Dialer]],
     IsStill = is_in_order(TcpReason) orelse TcpReason =:= queue_pair andalso IsInOrder,
     dial(start_bound(Loss#{is_uncarried := true, suspicion := none, is_in_order := IsStill})).
+
+%% This node stood still, and sends nothing over the path that carried the link.
+-spec handle_woke(t()) -> t().
+handle_woke(#{dialer := {Pid, _}} = Loss) ->
+    ok = inet_rdma_dialer:uncarried(Pid, woke),
+    Loss;
+handle_woke(Loss) ->
+    dial(Loss).
 
 %% After an end in order the peer's host is well. A living side that gives a connection up resets it.
 is_in_order(TcpReason) -> TcpReason =:= closed.

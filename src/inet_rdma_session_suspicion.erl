@@ -33,11 +33,12 @@ woke(#{session := Session, peer := Peer, port := Port} = Guarded) ->
         _ -> Guarded
     end.
 
-%% Its notices come behind this event. An attempt that is under way already goes on.
-dial(#{loss := none, queue := Queue} = Guarded) ->
-    case Queue =/= none andalso inet_rdma_queue:fabric(Queue) of
-        <<"shm">> -> suspected(standby, Guarded);
-        _ -> suspected(woke, Guarded)
-    end;
-dial(Guarded) ->
-    Guarded.
+%% Its notices come behind this event. An attempt that is under way already goes on, in haste if nothing carries the
+%% link meanwhile.
+dial(#{queue := Queue, loss := Loss} = Guarded) ->
+    case {Queue =/= none andalso inet_rdma_queue:fabric(Queue), Loss} of
+        {<<"shm">>, none} -> suspected(standby, Guarded);
+        {<<"shm">>, _} -> Guarded;
+        {_, none} -> suspected(woke, Guarded);
+        _ -> Guarded#{loss := inet_rdma_session_loss:handle_woke(Loss)}
+    end.

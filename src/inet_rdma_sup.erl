@@ -35,9 +35,13 @@ supervisor(Name) ->
 -spec start_link(Name :: atom()) -> {ok, pid()} | {error, term()}.
 start_link(Name) -> supervisor:start_link({local, Name}, ?MODULE, Name).
 
-%% For a process that net_kernel can only start when it knows the node's name.
+%% For a process that net_kernel can only start when it knows the node's name. Without this supervisor, which ends with
+%% the distribution, none starts.
 -spec start_watch(supervisor:child_spec()) -> supervisor:startchild_ret().
-start_watch(Spec) -> supervisor:start_child(?WATCHES, Spec).
+start_watch(Spec) ->
+    try supervisor:start_child(?WATCHES, Spec)
+    catch exit:Reason -> {error, Reason}
+    end.
 
 %% Without this supervisor, which ends with the distribution, none starts.
 -spec start_relay(inet_rdma_detour_relay:request()) -> {ok, pid()} | none.
