@@ -51,7 +51,7 @@ impl Link {
             self.lose_queue(port);
         }
         if self.session.awaits_queue() {
-            self.lose_tcp(port, Loss::QUEUE_PAIR);
+            self.lose_with_queue(port);
         }
     }
 
@@ -142,12 +142,18 @@ impl Link {
             return Fate::Ends;
         }
         self.lose_queue(port);
+        self.lose_with_queue(port);
+        Fate::Lives
+    }
+
+    /// Gives up the TCP connection beside a queue pair that is lost. If that was lost before, the watcher, which took
+    /// the link for carried, is told all the same.
+    fn lose_with_queue(&mut self, port: Port) {
         if self.tcp.is_some() {
             self.lose_tcp(port, Loss::QUEUE_PAIR);
         } else {
             self.tell_lost(port, Loss::QUEUE_PAIR);
         }
-        Fate::Lives
     }
 
     pub(super) fn lose_queue(&mut self, port: Port) {
@@ -166,7 +172,7 @@ impl Link {
         let is_used = self.session.is_sent_by_queue() || self.session.awaits_queue();
         self.lose_queue(port);
         if is_used {
-            self.lose_tcp(port, Loss::QUEUE_PAIR);
+            self.lose_with_queue(port);
         }
     }
 
