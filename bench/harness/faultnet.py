@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
-import signal
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
 from . import paths
 from .errors import BenchError, MeasurementError
-from .network import no_namespaces, run
+from .network import no_namespaces, remove_namespace, run
 
 HOSTS = "abcd"
 # The packets from one host to another.
@@ -66,12 +64,7 @@ class Net:
         if switch:
             switch.communicate()
         for host in self.hosts:
-            namespace = self._prefix + host
-            # EPMD stays when its nodes have ended, and would keep the namespace.
-            left = subprocess.run(["ip", "netns", "pids", namespace], capture_output=True, text=True, check=False)
-            for pid in left.stdout.split():
-                os.kill(int(pid), signal.SIGKILL)
-            subprocess.run(["ip", "netns", "delete", namespace], capture_output=True, check=False)
+            remove_namespace(self._prefix + host)
             shutil.rmtree(self._names(host).parent, ignore_errors=True)
 
     def within(self, host: str) -> list[str]:

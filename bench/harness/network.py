@@ -66,11 +66,7 @@ class Pair:
         close_all(self.hosts)
         self.part()
         for namespace in self.namespaces:
-            # EPMD stays when its nodes have ended, and would keep the namespace.
-            left = subprocess.run(["ip", "netns", "pids", namespace], capture_output=True, text=True, check=False)
-            for pid in left.stdout.split():
-                os.kill(int(pid), signal.SIGKILL)
-            subprocess.run(["ip", "netns", "delete", namespace], capture_output=True, check=False)
+            remove_namespace(namespace)
 
     @property
     def cores(self) -> int:
@@ -153,6 +149,14 @@ def why_not() -> str | None:
     if without or Path("/dev/net/tun").exists():
         return without
     return "this kernel has no TUN devices (/dev/net/tun)"
+
+
+def remove_namespace(namespace: str) -> None:
+    """And ends what runs there: EPMD stays when its nodes have ended, and would keep the namespace."""
+    left = subprocess.run(["ip", "netns", "pids", namespace], capture_output=True, text=True, check=False)
+    for pid in left.stdout.split():
+        os.kill(int(pid), signal.SIGKILL)
+    subprocess.run(["ip", "netns", "delete", namespace], capture_output=True, check=False)
 
 
 def no_namespaces(programs: dict[str, str]) -> str | None:
