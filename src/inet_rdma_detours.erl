@@ -4,7 +4,7 @@
 
 -export([new/0, enter/2, open/3, leave/0, carried/0, seek/0]).
 -export([set_fact/3, fact/2, forget/1]).
--export_type([carried/0, fact/0, origin/0]).
+-export_type([carried/0, fact/0]).
 
 %% {Relay, Asker, {asking, origin(), Since}} or {Relay, Asker, {open, From, To}}, or {Attempt, none, seeking}. Asker:
 %% the name of the session between this node and the node that asks. A row ends with its process: one whose process was
@@ -68,6 +68,7 @@ enter(Asker, Address) ->
     end.
 
 %% An IPv4 address in the form of IPv6 is one host's.
+-spec origin(inet:ip_address() | unknown) -> origin().
 origin({0, 0, 0, 0, 0, 16#ffff, _, _} = Address) -> Address;
 origin({A, B, C, D, _, _, _, _}) -> {A, B, C, D};
 origin(Address) -> Address.

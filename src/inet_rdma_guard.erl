@@ -9,7 +9,7 @@
 %% which may be loaded anew meanwhile.
 -module(inet_rdma_guard).
 
--export([run/2]).
+-export([run/2, tell/2]).
 %% Called by erlang:hibernate/3.
 -export([loop/2]).
 
@@ -18,6 +18,14 @@
 %% The caller becomes the guard. It ends with the reason normal.
 -spec run(Kind :: module(), State :: term()) -> no_return().
 run(Kind, State) -> erlang:hibernate(?MODULE, loop, [Kind, State]).
+
+%% Sends the guard that is registered as its kind a message. Does nothing once the distribution has ended.
+-spec tell(Kind :: module(), Message :: term()) -> ok.
+tell(Kind, Message) ->
+    case whereis(Kind) of
+        undefined -> ok;
+        Pid -> Pid ! Message, ok
+    end.
 
 -spec loop(Kind :: module(), State :: term()) -> ok.
 loop(Kind, State) ->

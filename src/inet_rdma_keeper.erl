@@ -26,18 +26,11 @@ start_link() -> proc_lib:start_link(?MODULE, init, []).
 
 %% The row with this key ends with this process or port.
 -spec watch(pid() | port(), inet_rdma_links:key()) -> ok.
-watch(Owner, Key) -> cast({watch, Owner, Key}).
+watch(Owner, Key) -> inet_rdma_guard:tell(?MODULE, {watch, Owner, Key}).
 
 %% A link has ticked: net_ticktime may be another one since the last time.
 -spec ticked() -> ok.
-ticked() -> cast(ticked).
-
-%% Does nothing once the distribution has ended.
-cast(Message) ->
-    case whereis(?MODULE) of
-        undefined -> ok;
-        Pid -> Pid ! Message, ok
-    end.
+ticked() -> inet_rdma_guard:tell(?MODULE, ticked).
 
 -spec init() -> no_return().
 init() ->

@@ -5,7 +5,6 @@
 -module(inet_rdma_lookup).
 
 -export([find/3, split/3, address_please/2, others/4, places/3, port_please/2]).
--export_type([place/0]).
 
 -include_lib("kernel/include/dist_util.hrl").
 -include_lib("kernel/include/logger.hrl").

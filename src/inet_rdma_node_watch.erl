@@ -69,11 +69,7 @@ start_link(Alias, Node, Options) -> {ok, proc_lib:spawn_link(?MODULE, init, [Ali
 
 %% The flight recorder has news of its file.
 -spec tell({failed, Why :: binary()} | {written, Failures :: pos_integer()}) -> ok.
-tell(OfTheFile) ->
-    case whereis(?MODULE) of
-        undefined -> ok;
-        Pid -> Pid ! {file, OfTheFile}, ok
-    end.
+tell(OfTheFile) -> inet_rdma_guard:tell(?MODULE, {file, OfTheFile}).
 
 -spec init(reference(), binary(), inet_rdma_options:config()) -> no_return().
 init(Alias, Node, Options) ->

@@ -24,7 +24,7 @@
 
 %% Callbacks of a settlement, for the queue pair of a session.
 -export([config/1, open/5, close/1, move/1]).
--export_type([t/0, link/0, sealing/0]).
+-export_type([t/0, link/0]).
 
 %% Whether this side compresses what it sends over TCP, and whether the peer does.
 -type compression() :: {Own :: boolean(), Peer :: boolean()}.

@@ -2,7 +2,7 @@
 -module(inet_rdma_session_data).
 
 -export([new/3, upgraded/1, take_timers/2, fabric/1, carried/1, facts/1, ending/1]).
--export_type([t/0, standing/0]).
+-export_type([t/0]).
 
 %% Of the meaning of the fields of t/0. New fields need no other version.
 -define(VERSION, 1).

@@ -2,9 +2,8 @@
 -module(inet_rdma_session_loss).
 
 -export([new/5, upgraded/1, handle_lost/4, handle_uncarried/2, handle_woke/1, handle_restored/1, handle_down/3,
-         handle_retry/1,
-         take_timers/1, why_not_resumed/1, suspicion/1, facts/1, stop/1]).
--export_type([t/0, peer/0, reason/0, suspicion/0, timer/0]).
+         handle_retry/1, take_timers/1, why_not_resumed/1, suspicion/1, facts/1, stop/1]).
+-export_type([t/0, peer/0, reason/0, suspicion/0]).
 
 %% since: as of erlang:monotonic_time/0. suspicion: the kind of path that is only suspected; none: a path is lost.
 %% dialer: the process that makes the connection (inet_rdma_dialer). has_bound: the time of survive_ms is running, as no

@@ -35,11 +35,7 @@ start_link() -> proc_lib:start_link(?MODULE, init, []).
 
 %% There is a session.
 -spec watch() -> ok.
-watch() ->
-    case whereis(?MODULE) of
-        undefined -> ok;
-        Pid -> Pid ! watch, ok
-    end.
+watch() -> inet_rdma_guard:tell(?MODULE, watch).
 
 -spec init() -> no_return().
 init() ->
