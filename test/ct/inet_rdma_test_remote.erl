@@ -12,7 +12,7 @@
 -export([setup_timers/0, unlinked_ports/0, has_tcp/0, processes_of_tls/0, spin/1, flood/1]).
 -export([reload/1, reload_otherwise/1, reload_and_purge_softly/1, crash_guard/1]).
 -export([wake/0]).
--export([hold_socket/0, call_and_load/1, fail_among/1, as_a_socket/0]).
+-export([hold_socket/0, call_and_load/2, fail_among/1, as_a_socket/0]).
 
 -define(TIMEOUT_MS, 60000).
 
@@ -368,29 +368,33 @@ reload_and_purge_softly(Module) ->
     ok = reload([Module]),
     {IsUnused, is_pid(Process) andalso whereis(Module) =:= Process}.
 
-%% One process calls a native function for `Ms' milliseconds, while four others load its module anew. Returns the
-%% number of calls, and the number of loads of one loader. A load fails while a process runs the module before.
--spec call_and_load(pos_integer()) -> {Calls :: non_neg_integer(), Loads :: non_neg_integer()}.
-call_and_load(Ms) ->
+%% One process calls a native function for `Ms' milliseconds, and until this many calls and loads have succeeded, while
+%% four others load its module anew. Returns the number of calls, and of loads of one loader. A load fails while a
+%% process runs the module before.
+-spec call_and_load(pos_integer(), pos_integer()) -> {Calls :: pos_integer(), Loads :: pos_integer()}.
+call_and_load(Ms, Least) ->
     End = erlang:monotonic_time(millisecond) + Ms,
     {Caller, Ref} = spawn_monitor(fun() ->
-        exit({called, count_until(End, fun() -> inet_rdma_nif:link_numbers() =/= [] end)})
+        exit({called, count_until(End, Least, fun() -> inet_rdma_nif:link_numbers() =/= [] end)})
     end),
     Load = fun() ->
         code:soft_purge(inet_rdma_nif) andalso {module, inet_rdma_nif} =:= code:load_file(inet_rdma_nif)
     end,
-    _ = [spawn_link(fun() -> count_until(End, Load) end) || _ <- [1, 2, 3]],
-    Loads = count_until(End, Load),
+    Loaders = [spawn_link(fun() -> count_until(infinity, Least, Load) end) || _ <- [1, 2, 3]],
+    Loads = count_until(End, Least, Load),
     receive
-        {'DOWN', Ref, process, Caller, {called, Calls}} -> {Calls, Loads};
-        {'DOWN', Ref, process, Caller, Reason} -> error(Reason)
+        {'DOWN', Ref, process, Caller, {called, Calls}} ->
+            _ = [true = unlink(Loader) andalso exit(Loader, kill) || Loader <- Loaders],
+            {Calls, Loads};
+        {'DOWN', Ref, process, Caller, Reason} ->
+            error(Reason)
     end.
 
-count_until(End, Does) -> count_until(End, Does, 0).
+count_until(End, Least, Does) -> count_until(End, Least, Does, 0).
 
-count_until(End, Does, Count) ->
-    case erlang:monotonic_time(millisecond) < End of
-        true -> count_until(End, Does, Count + case Does() of true -> 1; false -> 0 end);
+count_until(End, Least, Does, Count) ->
+    case Count < Least orelse erlang:monotonic_time(millisecond) < End of
+        true -> count_until(End, Least, Does, Count + case Does() of true -> 1; false -> 0 end);
         false -> Count
     end.
 

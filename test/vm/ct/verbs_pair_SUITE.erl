@@ -8,7 +8,8 @@
 
 -export([all/0, groups/0, suite/0, init_per_group/2, end_per_group/2, end_per_testcase/2]).
 -export([calls_and_sizes_both_ways/1, order_both_ways/1, lossy_link/1, slow_link/1, very_slow_link/1]).
--export([short_cut/1, interface_down_and_up/1, long_cut/1, tcp_connection_cut/1, killed_and_back/1]).
+-export([short_cut/1, interface_down_and_up/1, cut_of_one_network/1, long_cut/1]).
+-export([tcp_connection_cut/1, killed_and_back/1]).
 -export([tcp_blocked/1, devices_cut_off/1, device_that_does_not_answer/1]).
 -export([devices_beside_the_nodes_network/1, tls_hides_what_is_said/1, guest_2_loses_power/1]).
 
@@ -35,9 +36,9 @@ all() ->
 
 groups() ->
     Cases = [
-        calls_and_sizes_both_ways, order_both_ways, lossy_link, slow_link, very_slow_link, short_cut, long_cut,
-        tcp_connection_cut, tcp_blocked, devices_cut_off, killed_and_back, devices_beside_the_nodes_network,
-        tls_hides_what_is_said
+        calls_and_sizes_both_ways, order_both_ways, lossy_link, slow_link, very_slow_link, short_cut,
+        cut_of_one_network, long_cut, tcp_connection_cut, tcp_blocked, devices_cut_off, killed_and_back,
+        devices_beside_the_nodes_network, tls_hides_what_is_said
     ],
     %% Not with rxe: an interface that goes down under traffic may leave that kernel's device unable to connect, for
     %% rping as for nodes, until it is made anew. There is no guest 2 after the last.
@@ -198,15 +199,33 @@ cut_for_less_than_the_tick_time(Config, Cut) ->
     stop_streams(Streams),
     come_together(A, B).
 
-long_cut(Config) ->
-    [A, B] = Pair = inet_rdma_vm:pair(Config),
-    Interface = proplists:get_value(interface, Config),
+%% The network in the nodes' names is cut: the link goes on over another one, and is on its device again behind the cut.
+cut_of_one_network(Config) ->
+    [Own, Theirs, Interface] = [proplists:get_value(Key, Config) || Key <- [own_address, their_address, interface]],
+    [A, B] = Pair = pair_at(Own, Theirs, [{fallback_retry_ms, 1000}]),
+    carried(verbs, A, B, []),
     Watched = watch(Pair),
     Streams = start_streams(Pair),
     on_both("tc qdisc add dev " ++ Interface ++ " root netem loss 100%"),
-    StartMs = erlang:monotonic_time(millisecond),
-    [inet_rdma_vm:await_nodedown(Watch, StartMs, ?NODEDOWN_MS) || Watch <- Watched],
+    [ok = inet_rdma_test_link:await(X, Y, tcp) || {X, Y} <- [{A, B}, {B, A}]],
+    ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1000, 300000]]),
     on_both("tc qdisc del dev " ++ Interface ++ " root"),
+    survived(Pair, Watched, Streams).
+
+%% Nothing passes between the nodes over any network: the tick time ends the link.
+long_cut(Config) ->
+    [A, B] = Pair = inet_rdma_vm:pair(Config),
+    Watched = watch(Pair),
+    Streams = start_streams(Pair),
+    on_both(rules("add", Pair)),
+    try
+        on_all_interfaces("add", " netem loss 100%"),
+        StartMs = erlang:monotonic_time(millisecond),
+        [inet_rdma_vm:await_nodedown(Watch, StartMs, ?NODEDOWN_MS) || Watch <- Watched]
+    after
+        on_all_interfaces("del", ""),
+        on_both(rules("del", Pair))
+    end,
     stop_streams(Streams),
     come_together(A, B).
 
@@ -224,14 +243,7 @@ tcp_blocked(_Config) ->
     carried(verbs, A, B, []),
     {Watched, Resumes} = {watch(Pair), [{X, Y, inet_rdma_vm:resumes(X, Y)} || {X, Y} <- [{A, B}, {B, A}]]},
     Streams = start_streams(Pair),
-    %% Each side connects to the other's port, and answers from its own.
-    Rules = fun(Do) ->
-        lists:append(lists:join("; ", [
-            ["ip rule ", Do, " pref 10 ipproto tcp ", End, " ", integer_to_list(port_of(Node)), " blackhole"]
-         || Node <- Pair, End <- ["sport", "dport"]
-        ]))
-    end,
-    on_both(lists:flatten(Rules("add"))),
+    on_both(rules("add", Pair)),
     try
         inet_rdma_vm:shut_tcp(A, B),
         [inet_rdma_test_wait:until(no_tcp, 20000, fun() -> not call(X, inet_rdma_test_remote, has_tcp, []) end)
@@ -239,7 +251,7 @@ tcp_blocked(_Config) ->
         ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1000, 300000]]),
         [?assertEqual(false, call(X, inet_rdma_test_remote, has_tcp, [])) || X <- Pair]
     after
-        on_both(lists:flatten(Rules("del")))
+        on_both(rules("del", Pair))
     end,
     [
         inet_rdma_test_wait:until({resumed, name(X)}, 60000, fun() -> inet_rdma_vm:resumes(X, Y) > Before end)
@@ -297,6 +309,13 @@ noticed(A, B, StartMs) ->
             Fabric
     end.
 
+%% Drops all TCP between the nodes: each side connects to the other's port, and answers from its own.
+rules(Do, Pair) ->
+    lists:append(lists:join("; ", [
+        lists:append(["ip rule ", Do, " pref 10 ipproto tcp ", End, " ", integer_to_list(port_of(Node)), " blackhole"])
+     || Node <- Pair, End <- ["sport", "dport"]
+    ])).
+
 on_all_interfaces(Do, Netem) ->
     on_both(lists:append(lists:join("; ",
                                     ["tc qdisc " ++ Do ++ " dev " ++ I ++ " root" ++ Netem || I <- ?INTERFACES]))).
@@ -349,15 +368,16 @@ devices_beside_the_nodes_network(_Config) ->
 beside_the_devices(RetryMs) -> beside_the_devices(RetryMs, []).
 
 %% With more options of inet_rdma.
-beside_the_devices(RetryMs, More) ->
+beside_the_devices(RetryMs, More) -> pair_at(?OWN_MANAGEMENT, ?THEIR_MANAGEMENT, [{fallback_retry_ms, RetryMs} | More]).
+
+%% Two nodes with these addresses in their names, over verbs, and more options of inet_rdma.
+pair_at(Own, Theirs, More) ->
     Options = fun(Prefix, Address, Under) ->
-        Rdma = [{fabric, verbs}, {fallback_retry_ms, RetryMs} | More],
         Args = ["-kernel", "net_ticktime", integer_to_list(?PATIENT_TICKTIME_S)],
-        inet_rdma_test_node:alone(inet_rdma_vm:name_at(Prefix, Address, #{under => Under, args => Args, rdma => Rdma}))
+        inet_rdma_test_node:alone(inet_rdma_vm:name_at(Prefix, Address, #{under => Under, args => Args,
+                                                                          rdma => [{fabric, verbs} | More]}))
     end,
-    inet_rdma_test_node:start_all([
-        {"near", Options("near", ?OWN_MANAGEMENT, [])}, {"far", Options("far", ?THEIR_MANAGEMENT, there())}
-    ]).
+    inet_rdma_test_node:start_all([{"near", Options("near", Own, [])}, {"far", Options("far", Theirs, there())}]).
 
 %% The first node connects; what both say of the link.
 carried(Fabric, A, B, Words) ->
