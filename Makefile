@@ -23,7 +23,7 @@ PYTHON ?= /usr/bin/python3
 .NOTPARALLEL:
 .PHONY: help deps build dist rdma-cat rdma-perf erl-flags demo bench bench-cluster bench-native bench-stream \
         bench-fabric bench-faults scale-programs bench-scale bench-instructions bench-share test test-others \
-        test-compute test-alone ct-modules otp-sources test-matrix test-native test-arm64 test-erlang test-elixir \
+        test-waiting test-compute ct-modules otp-sources test-matrix test-native test-arm64 test-erlang test-elixir \
         matrix test-rabbitmq test-otp certify test-vm test-bench soak check check-native check-beam check-scripts deny \
         dialyzer docs site clean
 
@@ -92,10 +92,10 @@ bench-share: deps build ## measure whose CPU time an rpc takes: VM, kernel, libc
 	-scripts/deps bench
 	$(PYTHON) bench/run.py share $(ARGS)
 
-# Several lanes at once: nodes wait for each other most of the time, and the first lane computes. Each lane of Common
-# Test has the suites whose names begin so. Only the first lane has a network: what the others
-# need of it is fetched before.
-lanes := test-compute test-erlang-a-o test-erlang-p-z
+# Several lanes at once, as nodes and machines wait most of the time; only the second lane computes. Each lane of Common
+# Test has the suites whose names begin so. The first two lanes have a network; what the others need of it is fetched
+# before.
+lanes := test-waiting test-compute -- test-erlang-a-o test-erlang-p-z
 test: deps build ct-modules $(if $(OTP_SUITES),otp-sources) ## run all tests
 	@scripts/lanes $(lanes) $(if $(MATRIX_SUITES)$(OTP_SUITES),test-others)
 
@@ -104,9 +104,9 @@ MATRIX_SUITES ?=
 # OTP's suites to run; by default CI does those of the distribution, and `make test-otp` all.
 OTP_SUITES ?=
 test-others: $(if $(MATRIX_SUITES),test-matrix) $(if $(OTP_SUITES),test-otp)
-test-compute: test-alone test-vm test-elixir test-bench
-# Nobody waits for these. The nodes of the other lanes wait for each other, and some bounds are OTP's: net_setuptime.
-test-alone:
+test-waiting: test-elixir test-bench test-vm
+# At a low priority: the nodes of the other lanes wait for each other, and some bounds are OTP's, as net_setuptime.
+test-compute:
 	nice -n 10 $(MAKE) --no-print-directory --keep-going test-native bench-instructions
 test-matrix:
 	$(MAKE) --no-print-directory matrix RELEASES=trixie TARGETS=test-erlang SUITE="$(MATRIX_SUITES)"

@@ -16,7 +16,7 @@ from .guest import NETWORKS, Guest
 
 GUEST_PROGRAM = Path(__file__).resolve().parent.parent / "guest"
 # What the guests' commands see of the environment of the run.
-INHERITED = ("PATH", "HOME", "USER", "CI", "MIX_ENV", "ERL_FLAGS", "TERM")
+INHERITED = ("PATH", "HOME", "USER", "CI", "MIX_ENV", "ERL_FLAGS", "ERL_ZFLAGS", "TERM")
 INHERITED_PREFIX = "INET_RDMA_"
 
 
