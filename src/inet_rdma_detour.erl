@@ -133,7 +133,9 @@ first([{Via, ViaSession} | Others], Node, Deadline, _Last) ->
 refused(Via, Node, Reason) ->
     ok = inet_rdma_recorder:record(redial, Node, #{cause => Reason, why => ["over ", Via]}),
     Why = unicode:characters_to_binary(io_lib:format("~tp", [Reason])),
-    _ = Reason =:= timeout orelse inet_rdma_links:failed(way(Via, Node), Why, ?FORGET_MS),
+    %% The others say nothing of the neighbour: a newer request has displaced this one, for example.
+    _ = lists:member(Reason, [timeout, closed, econnreset]) orelse
+        inet_rdma_links:failed(way(Via, Node), Why, ?FORGET_MS),
     ok.
 
 deadline(TimeoutMs) -> erlang:monotonic_time(millisecond) + TimeoutMs.
@@ -158,10 +160,12 @@ ask({Via, Session}, Node, Owner, TimeoutMs) ->
 connect_to(tcp, _Via, Session, TimeoutMs) ->
     dial(Session, TimeoutMs);
 connect_to(tls, Via, Session, TimeoutMs) ->
+    Deadline = deadline(TimeoutMs),
     [_, Host] = string:split(binary_to_list(Via), "@"),
-    Driver = inet_rdma_session:driver(Session),
-    Options = [{log_level, warning} | inet_rdma_transport:connect_options()],
-    any(addresses(Session), TimeoutMs, fun(Address, _) -> inet_rdma_tls:connect(Driver, Address, Host, Options) end).
+    case dial(Session, TimeoutMs) of
+        {ok, Connection} -> inet_rdma_tls:connect_over(Connection, Host, [{log_level, warning}], left(Deadline));
+        Error -> Error
+    end.
 
 request(Session, Node, Connection, Deadline) ->
     Said = <<(inet_rdma_session:name(Session))/binary, (inet_rdma_nif:nonce())/binary, Node/binary>>,
@@ -334,17 +338,18 @@ is_usable(Session) ->
 dial(Session, TimeoutMs) ->
     Driver = inet_rdma_session:driver(Session),
     Options = inet_rdma_transport:connect_options() ++ [{active, false}, {packet, raw}],
-    any(addresses(Session), TimeoutMs,
-        fun({Ip, TcpPort}, Ms) ->
-                case Driver:connect(Ip, TcpPort, Options, Ms) of
-                    {ok, Socket} ->
-                        Connection = inet_rdma_transport:tcp(Driver, Socket),
-                        _ = inet_rdma_transport:passive(Connection),
-                        {ok, Connection};
-                    Error ->
-                        Error
-                end
-        end).
+    Addresses = addresses(Session),
+    AMs = max(1, min(?CONNECT_MS, TimeoutMs div max(1, length(Addresses)))),
+    lists:foldl(fun(_Address, {ok, _} = Connected) -> Connected;
+                   ({Ip, TcpPort}, _Error) -> connected(Driver, Driver:connect(Ip, TcpPort, Options, AMs))
+                end, {error, listens_nowhere}, Addresses).
+
+connected(Driver, {ok, Socket}) ->
+    Connection = inet_rdma_transport:tcp(Driver, Socket),
+    _ = inet_rdma_transport:passive(Connection),
+    {ok, Connection};
+connected(_Driver, Error) ->
+    Error.
 
 %% The peer's address on the TCP connection in use comes first.
 addresses(Session) ->
@@ -360,13 +365,6 @@ listens_or_tells(none, Session) ->
         #{told := Told} -> hd(inet_rdma_told:addresses(Told) ++ [none])
     end;
 listens_or_tells(Listens, _Session) -> Listens.
-
-any([], _TimeoutMs, _Connect) -> {error, listens_nowhere};
-any(Addresses, TimeoutMs, Connect) ->
-    AMs = max(1, min(?CONNECT_MS, TimeoutMs div length(Addresses))),
-    lists:foldl(fun(_Address, {ok, _} = Connected) -> Connected;
-                   (Address, _Error) -> Connect(Address, AMs)
-                end, none, Addresses).
 
 %% Whether the first message on a connection to this node's listener asks for a detour.
 -spec is_request(binary()) -> boolean().

@@ -15,7 +15,7 @@
 -module(inet_rdma_tls).
 
 -export([check/0, childspecs/0, listen/3, accept/2, select/2, address/1]).
--export([accepted/1, allowed/2, connect/4, connect/5, connect_over/4, give_back/1, refuses/1]).
+-export([accepted/1, allowed/2, connect/5, connect_over/4, give_back/1, refuses/1]).
 
 -include_lib("kernel/include/dist_util.hrl").
 -include_lib("kernel/include/logger.hrl").
@@ -232,11 +232,6 @@ hosts(Node) ->
     end.
 
 %% The client's part of TLS. The caller owns the connection and is linked to it. Options: of the TCP socket.
--spec connect(inet_rdma_transport:driver(), {inet:ip_address(), inet:port_number()}, Host :: string(), [term()]) ->
-          {ok, inet_rdma_transport:t()} | {error, term()}.
-connect(Driver, Address, Host, Options) -> connect(Driver, Address, Host, Options, net_kernel:connecttime()).
-
-%% Within a time limit.
 -spec connect(inet_rdma_transport:driver(), {inet:ip_address(), inet:port_number()}, Host :: string(), [term()],
               timeout()) -> {ok, inet_rdma_transport:t()} | {error, term()}.
 connect(Driver, {Ip, Port}, Host, Options, TimeoutMs) ->
