@@ -175,7 +175,18 @@ program(Options) ->
 args(Name, Options) ->
     name_flags(Name, maps:get(long, Options, false)) ++
         ["-setcookie", maps:get(cookie, Options, "inet_rdma_test")] ++
-        carrier_flags(Options) ++ rdma_flags(maps:get(rdma, Options, [])) ++ maps:get(args, Options, []).
+        carrier_flags(Options) ++ rdma_flags(maps:get(rdma, Options, [])) ++ maps:get(args, Options, []) ++
+        setup_flags(Options).
+
+%% Nodes that make handshakes of TLS, many at once, may take longer than OTP's 7 s on a busy machine. Of a flag that is
+%% given twice the first value counts: that of the case.
+setup_flags(#{args := Args}) ->
+    case lists:member("-ssl_dist_optfile", Args) of
+        true -> ["-kernel", "net_setuptime", "30"];
+        false -> []
+    end;
+setup_flags(_Options) ->
+    [].
 
 carrier_flags(#{code := Directories} = Options) -> flags(maps:get(carrier, Options, carrier()), Directories);
 carrier_flags(Options) -> flags(maps:get(carrier, Options, carrier())).

@@ -33,6 +33,8 @@ until_deadline(What, WaitMs, Deadline, Condition) ->
         Other ->
             case now_ms() >= Deadline of
                 true ->
+                    %% Common Test shortens the reason where it prints it.
+                    ct:pal("~0tp has not come true in ~b ms: ~0tp", [What, WaitMs, Other]),
                     error({never_came_true, What, {waited_ms, WaitMs}, {last, Other}});
                 false ->
                     pause(),
