@@ -24,6 +24,7 @@
     node :: binary(),
     told :: inet_rdma_told:state(),
     is_in_order :: boolean(),
+    is_narrow :: boolean(),
     %% Since when no path carries the link. All times: erlang:monotonic_time(millisecond).
     uncarried = none :: integer() | none,
     candidates :: inet_rdma_candidates:t(),
@@ -47,9 +48,10 @@
 
 %% peer: where the link's first connection has led, or where its acceptor takes the peer to listen; none: nowhere.
 %% is_in_order: the other side has ended the lost connection in order. is_uncarried: no path carries the link.
-%% is_detoured: a detour carries it well, and the dialer takes it back to the direct way.
+%% is_detoured: a detour carries it well, and the dialer takes it back to the direct way. is_narrow: connections have
+%% small segments.
 -type options() :: #{node := binary(), peer := inet_rdma_told:address() | none, is_in_order := boolean(),
-                     is_uncarried := boolean(), is_detoured => boolean()}.
+                     is_uncarried := boolean(), is_detoured => boolean(), is_narrow => boolean()}.
 
 -define(STAGGER_MS, 150).
 -define(ATTEMPTS_MAX, 4).
@@ -105,9 +107,7 @@ last_failure(Pid) ->
     receive
         {Ref, Failure} -> demonitor(Ref, [flush]), Failure;
         {'DOWN', Ref, process, Pid, _} -> none
-    after ?ANSWER_MS ->
-        demonitor(Ref, [flush]),
-        none
+    after ?ANSWER_MS -> demonitor(Ref, [flush]), none
     end.
 
 -spec init(inet_rdma_session:t(), options()) -> no_return().
@@ -120,6 +120,7 @@ init(Session, #{node := Node, peer := Peer, is_in_order := IsInOrder, is_uncarri
     #{told := Told, reached := Reached} = inet_rdma_links:peer(inet_rdma_session:name(Session)),
     Candidates = inet_rdma_candidates:new(#{peer => Peer, told => Told, reached => Reached}),
     next(#dialer{session = Session, port = Port, node = Node, told = Told, is_in_order = IsInOrder,
+                 is_narrow = maps:get(is_narrow, Options, false),
                  uncarried = case IsUncarried of true -> Now; false -> none end,
                  candidates = Candidates, look_up = {due, Now + ?STAGGER_MS},
                  detour = case Options of
@@ -218,7 +219,7 @@ attempt(Address, Now, #dialer{candidates = Candidates} = Dialer) ->
 start_attempt(Address, #dialer{session = Session, node = Node, told = Told, port = Port} = Dialer) ->
     %% OTP's TLS opens files in each handshake: a node that has no descriptor left has the spare for them.
     _ = [inet_rdma_port:command(Port, lend) || inet_rdma_session:protocol(Session) =:= tls],
-    Arguments = [Session, Node, Address, {inet_rdma_session:hold_ms(Session), Told}, self()],
+    Arguments = [Session, Node, {Address, Dialer#dialer.is_narrow}, {inet_rdma_session:hold_ms(Session), Told}, self()],
     Pid = spawn_link(inet_rdma_resume, attempt, Arguments),
     #dialer{attempts = Attempts} = Dialer,
     {Pid, Dialer#dialer{attempts = Attempts#{Pid => #attempt{address = Address}}}}.
@@ -357,8 +358,7 @@ verdict(#dialer{uncarried = Since, candidates = Candidates, name_server = NameSe
     Facts = inet_rdma_candidates:facts(Now, NameServer, Candidates),
     Verdict = inet_rdma_death:verdict(Facts#{
         is_in_order => Dialer#dialer.is_in_order, uncarried_ms => Now - Since,
-        has_answered => Dialer#dialer.has_answered,
-        is_under_way => is_under_way(Dialer)
+        has_answered => Dialer#dialer.has_answered, is_under_way => is_under_way(Dialer)
     }),
     case Verdict of
         %% The peer may have connected by itself.

@@ -41,6 +41,9 @@
 -define(IPPROTO_TCP, 6).
 -define(TCP_SYNCNT, 7).
 -define(SYN_ONCE_AGAIN, {raw, ?IPPROTO_TCP, ?TCP_SYNCNT, <<1:32/native>>}).
+%% Bytes of a segment, of both sides, that pass any way: the smallest of RFC 4821, section 7.2.
+-define(TCP_MAXSEG, 2).
+-define(SMALL_SEGMENTS, {raw, ?IPPROTO_TCP, ?TCP_MAXSEG, <<1024:32/native>>}).
 
 %% superseded: a newer attempt is under way. Else what the attempt shows of the peer, and why it has failed.
 -type result() :: resumed | superseded | {inet_rdma_death:outcome(), Why :: term()}.
@@ -49,8 +52,8 @@
 %% acceptor waits for HoldMs before its first message, because the initiator's attempt takes precedence. The dialer, to
 %% which the caller is linked, gets {connected, Attempt}, then {give_up, Attempt, Number}: behind its answer
 %% {Dialer, Given} the session's old connection is given up for this attempt. It does so itself, so that behind its end
-%% no attempt does.
--spec attempt(inet_rdma_session:t(), Node :: binary(), inet_rdma_told:address() | detour,
+%% no attempt does. IsNarrow: the connection has small segments.
+-spec attempt(inet_rdma_session:t(), Node :: binary(), {inet_rdma_told:address() | detour, IsNarrow :: boolean()},
               {HoldMs :: non_neg_integer(), inet_rdma_told:state()}, Dialer :: pid()) ->
           no_return().
 attempt(Session, Node, Address, {HoldMs, Told}, Dialer) ->
@@ -81,7 +84,7 @@ failed(Reason) ->
     end.
 
 %% The TCP connection, over which TLS begins: its end is known before the handshake.
-connect(Session, Node, detour) ->
+connect(Session, Node, {detour, _IsNarrow}) ->
     case inet_rdma_detours:seek() of
         ok ->
             case inet_rdma_detour:connect(Session, Node, ?DETOUR_MS) of
@@ -91,9 +94,10 @@ connect(Session, Node, detour) ->
         full ->
             {error, busy}
     end;
-connect(Session, _Node, {Ip, TcpPort}) ->
+connect(Session, _Node, {{Ip, TcpPort}, IsNarrow}) ->
     Driver = inet_rdma_session:driver(Session),
-    Options = connect_options() ++ [{active, false}, {packet, raw}],
+    Segments = [?SMALL_SEGMENTS || IsNarrow],
+    Options = connect_options() ++ Segments ++ [{active, false}, {packet, raw}],
     case Driver:connect(Ip, TcpPort, Options, ?CONNECT_MS) of
         {ok, Socket} ->
             Connection = inet_rdma_transport:tcp(Driver, Socket),

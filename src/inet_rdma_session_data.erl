@@ -11,14 +11,16 @@
 -define(OPTIONS, [survive_ms, dead_after_ms, move, move_back_ms, fallback_retry_ms, rekey_seconds]).
 
 %% standing: as the port's last notice says. queue: the queue pair that carries the link; none: TCP does. why: that, in
-%% words. loss: while there is no TCP connection, or a path is suspected. ending: the
-%% reason for which the port is about to end, as it has said.
+%% words. loss: while there is no TCP connection, or a path is suspected. restored_at: when an attempt has made the TCP
+%% connection in use, by erlang:monotonic_time(millisecond). ending: the reason for which the port is about to end, as
+%% it has said.
 -type t() :: #{version := pos_integer(), session := inet_rdma_session:t(), port := port(), node := binary(),
                supervisor := pid(), peer := inet_rdma_session_loss:peer(), config := inet_rdma_options:config(),
                standing := standing(), queue := inet_rdma_queue:t() | none, why := binary(),
                keys := inet_rdma_session_keys:t(),
                mover := inet_rdma_session_mover:t(), idle := inet_rdma_session_idle:t(),
-               loss := none | inet_rdma_session_loss:t(), log := inet_rdma_link_log:t(),
+               loss := none | inet_rdma_session_loss:t(), restored_at := integer() | never,
+               log := inet_rdma_link_log:t(),
                ending := unknown | peer_closed | inet_rdma_keys:fault() | {rolled_back | not_resumed, binary()}}.
 -type standing() :: {State :: carried | suspected | suspended, Carrier :: tcp | queue_pair | none, HasTcp :: boolean()}.
 
@@ -33,7 +35,7 @@ defaults(#{session := Session, node := Node, config := Config}) ->
     #{version => ?VERSION, port => inet_rdma_session:port(Session), standing => {carried, none, true},
       queue => none, keys => inet_rdma_session_keys:new(Config),
       mover => inet_rdma_session_mover:new(Session, Node, Config), idle => inet_rdma_session_idle:new(Session, Config),
-      loss => none, log => inet_rdma_link_log:new(Node), ending => unknown}.
+      loss => none, restored_at => never, log => inet_rdma_link_log:new(Node), ending => unknown}.
 
 %% The data of a guard that another version of these modules may have started: fields that it lacks, and fields that
 %% its parts lack, get the values of a new link. At each event, as nothing tells a guard that a module is loaded anew.

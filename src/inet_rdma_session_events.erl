@@ -176,7 +176,7 @@ lost(TcpReason, Queue, IsCarried, Guarded) ->
     #{session := Session, node := Node, peer := Peer, config := #{survive_ms := SurviveMs}, loss := Before} = Guarded,
     Link = {Session, Node, Peer, SurviveMs},
     Guarded#{loss := case Before of
-                         none -> inet_rdma_session_loss:new(Link, TcpReason, Facts, IsCarried, none);
+                         none -> inet_rdma_session_loss:new(Link, TcpReason, Facts, IsCarried);
                          _ -> inet_rdma_session_loss:handle_lost(TcpReason, Facts, IsCarried, Before)
                      end}.
 
@@ -254,7 +254,8 @@ restored_at_last(#{loss := Loss} = Guarded) ->
     ok = inet_rdma_session_log:restored(inet_rdma_session_loss:suspicion(Loss), {Reason, Why, Duration},
                                         inet_rdma_session_data:facts(Guarded)),
     ok = inet_rdma_told:tell(maps:get(session, Guarded)),
-    #{keys := Keys, mover := Mover} = Restored = queue_given_up(Guarded#{loss := none}),
+    Now = erlang:monotonic_time(millisecond),
+    #{keys := Keys, mover := Mover} = Restored = queue_given_up(Guarded#{loss := none, restored_at := Now}),
     ok = inet_rdma_session_keys:handle_restored(connection(Restored), Keys),
     settle_if_due(inet_rdma_session_mover:handle_restored(Mover), standing_by(Restored)).
 

@@ -2,7 +2,7 @@
 %% pairs that are lost, restored, or moved to.
 -module(inet_rdma_session_log).
 
--export([lost/4, queue_lost/4, suspected/2, trusted/3, restored/3, replaced/2, moved/2, moved_up/2, stayed/1,
+-export([lost/4, queue_lost/4, suspected/3, trusted/3, restored/3, replaced/2, moved/2, moved_up/2, stayed/1,
          failed/2, crashed/2]).
 -export_type([link/0]).
 
@@ -30,14 +30,19 @@ queue_lost(Fabric, Reason, Why, {Node, _, _} = Link) ->
                                   [Node, Fabric, Why], #{count => 1}),
     moved(Fabric, Link).
 
-%% A path does not answer. Of one that only stands by, the flight recorder is told alone. Returns why it is suspected.
--spec suspected(path | standby | woke, link()) -> Why :: binary().
-suspected(standby, Link) ->
+%% A path does not answer. Of one that only stands by, the flight recorder is told alone. IsNarrow: the way may drop
+%% packets of full size. Returns why the path is suspected.
+-spec suspected(path | standby | woke, IsNarrow :: boolean(), link()) -> Why :: binary().
+suspected(standby, _, Link) ->
     record(suspected, <<"the TCP connection that stands by does not answer">>, 0, Link);
-suspected(woke, Link) ->
+suspected(woke, _, Link) ->
     record(suspected, <<"this node stood still">>, 0, Link);
-suspected(path, {Node, Fabric, _} = Link) ->
-    Why = record(suspected, <<"the peer's host does not answer over ", Fabric/binary>>, 0, Link),
+suspected(path, IsNarrow, {Node, Fabric, _} = Link) ->
+    More = case IsNarrow of
+               true -> <<", though the connection is new: the next one has small segments">>;
+               false -> <<>>
+           end,
+    Why = record(suspected, <<"the peer's host does not answer over ", Fabric/binary, More/binary>>, 0, Link),
     ?LOG_INFO("inet_rdma: the link to ~ts suspects its path, and tries others beside it: ~ts", [Node, Why]),
     Why.
 

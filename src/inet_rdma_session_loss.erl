@@ -1,22 +1,24 @@
 %% The loss of a session's TCP connection: the attempts to make another one, from the loss until one is there.
 -module(inet_rdma_session_loss).
 
--export([new/5, upgraded/1, handle_lost/4, handle_uncarried/2, handle_woke/1, handle_restored/1, handle_down/3,
-         handle_retry/1, take_timers/1, why_not_resumed/1, suspicion/1, facts/1, stop/1]).
+-export([new/4, suspect/4, upgraded/1, handle_lost/4, handle_uncarried/2, handle_woke/1, handle_restored/1,
+         handle_down/3, handle_retry/1, take_timers/1, why_not_resumed/1, suspicion/1, facts/1, stop/1]).
 -export_type([t/0, peer/0, reason/0, suspicion/0]).
 
 %% since: as of erlang:monotonic_time/0. suspicion: the kind of path that is only suspected; none: a path is lost.
 %% dialer: the process that makes the connection (inet_rdma_dialer). has_bound: the time of survive_ms is running, as no
-%% path carries the link. timers: what the guard does with its timeouts `retry' and `bound'.
+%% path carries the link. is_narrow: attempts make connections of small segments. timers: what the guard does with its
+%% timeouts `retry' and `bound'.
 -opaque t() :: #{session := inet_rdma_session:t(), node := binary(), peer := peer(), survive_ms := pos_integer(),
                  since := integer(), reason := reason(), why := binary(), suspicion := suspicion(),
                  dialer := none | {pid(), reference()}, is_in_order := boolean(), is_uncarried := boolean(),
-                 has_bound := boolean(), timers := #{timer() => timeout()}}.
+                 has_bound := boolean(), is_narrow := boolean(), timers := #{timer() => timeout()}}.
 %% standby: the TCP connection that stands by while a queue pair carries the link. woke: the path that carries the link,
 %% as this node stood still; nothing is sent over it.
 -type suspicion() :: none | path | standby | woke.
 %% retry: until the next dialer, if one has crashed. bound: until the link is given up.
 -type timer() :: retry | bound.
+-type link() :: {inet_rdma_session:t(), Node :: binary(), peer(), SurviveMs :: pos_integer()}.
 %% Where the peer accepts connections; none: nowhere, and only the peer can make another connection.
 -type peer() :: inet_rdma_told:address() | none.
 -type reason() :: inet_rdma_link_event:lost() | inet_rdma:reason() | unknown.
@@ -27,17 +29,25 @@
 -define(UNREACHABLE_MS, 1000).
 
 %% TcpReason: of the connection; queue_pair: this side gave it up as it had lost the queue pair.
--spec new({inet_rdma_session:t(), Node :: binary(), peer(), SurviveMs :: pos_integer()}, TcpReason :: reason(),
-          {reason(), Why :: binary()}, IsCarried :: boolean(), suspicion()) -> t().
-new({Session, Node, Peer, SurviveMs}, TcpReason, {Reason, Why}, IsCarried, Suspicion) ->
-    dial(start_bound(upgraded(#{session => Session, node => Node, peer => Peer, survive_ms => SurviveMs,
-                                since => erlang:monotonic_time(), reason => Reason, why => Why,
-                                suspicion => Suspicion, is_in_order => is_in_order(TcpReason),
-                                is_uncarried => not IsCarried}))).
+-spec new(link(), TcpReason :: reason(), {reason(), Why :: binary()}, IsCarried :: boolean()) -> t().
+new(Link, TcpReason, Reason, IsCarried) ->
+    begin_with(Link, Reason, #{suspicion => none, is_in_order => is_in_order(TcpReason),
+                               is_uncarried => not IsCarried}).
+
+%% The same for a path that is only suspected. IsNarrow: it may be a way that drops packets of full size.
+-spec suspect(link(), {reason(), Why :: binary()}, suspicion(), IsNarrow :: boolean()) -> t().
+suspect(Link, Reason, Suspicion, IsNarrow) ->
+    begin_with(Link, Reason, #{suspicion => Suspicion, is_in_order => false, is_uncarried => false,
+                               is_narrow => IsNarrow}).
+
+begin_with({Session, Node, Peer, SurviveMs}, {Reason, Why}, Facts) ->
+    Loss = Facts#{session => Session, node => Node, peer => Peer, survive_ms => SurviveMs,
+                  since => erlang:monotonic_time(), reason => Reason, why => Why},
+    dial(start_bound(upgraded(Loss))).
 
 %% A loss that another version of this module has begun: fields that it lacks get their first values.
 -spec upgraded(map()) -> t().
-upgraded(Loss) -> maps:merge(#{dialer => none, has_bound => false, timers => #{}}, Loss).
+upgraded(Loss) -> maps:merge(#{dialer => none, has_bound => false, is_narrow => false, timers => #{}}, Loss).
 
 %% What was only suspected is lost, for this reason. The dialer goes on.
 -spec handle_lost(TcpReason :: reason(), {reason(), Why :: binary()}, IsCarried :: boolean(), t()) -> t().
@@ -94,10 +104,10 @@ start_bound(Loss) ->
 is_reachable(#{session := Session, peer := Peer}) -> inet_rdma_dialer:has_addresses(Session, Peer).
 
 dial(#{dialer := none, session := Session, node := Node, peer := Peer} = Loss) ->
-    #{is_in_order := IsInOrder, is_uncarried := IsUncarried, suspicion := Suspicion} = Loss,
+    #{is_in_order := IsInOrder, is_uncarried := IsUncarried, suspicion := Suspicion, is_narrow := IsNarrow} = Loss,
     case is_reachable(Loss) of
         true ->
-            Options = #{node => Node, peer => Peer, is_in_order => IsInOrder,
+            Options = #{node => Node, peer => Peer, is_in_order => IsInOrder, is_narrow => IsNarrow,
                         is_uncarried => IsUncarried orelse Suspicion =:= woke},
             Loss#{dialer := inet_rdma_dialer:start(Session, Options)};
         false ->

@@ -5,6 +5,10 @@
 
 -type t() :: inet_rdma_session_data:t().
 
+%% A connection that stalls within this time, though an attempt has just made it, may be on a way that drops packets of
+%% full size and lets smaller ones pass.
+-define(NARROW_MS, 5000).
+
 %% The port's notice: a path does not answer. The path that carries the link goes on.
 -spec suspected(t()) -> t().
 suspected(#{standing := {carried, queue_pair, _}} = Guarded) -> suspected(standby, Guarded);
@@ -13,14 +17,19 @@ suspected(Guarded) -> suspected(path, Guarded).
 -spec suspected(path | standby | woke, t()) -> t().
 suspected(Suspicion, Guarded) ->
     #{config := #{survive_ms := SurviveMs}, session := Session, node := Node, peer := Peer} = Guarded,
-    Why = inet_rdma_session_log:suspected(Suspicion, inet_rdma_session_data:facts(Guarded)),
+    IsNarrow = Suspicion =:= path andalso is_new(Guarded),
+    Why = inet_rdma_session_log:suspected(Suspicion, IsNarrow, inet_rdma_session_data:facts(Guarded)),
     case SurviveMs of
         0 ->
             Guarded;
         _ ->
             Link = {Session, Node, Peer, SurviveMs},
-            Guarded#{loss := inet_rdma_session_loss:new(Link, etimedout, {etimedout, Why}, true, Suspicion)}
+            Suspected = inet_rdma_session_loss:suspect(Link, {etimedout, Why}, Suspicion, IsNarrow),
+            Guarded#{loss := Suspected}
     end.
+
+is_new(#{restored_at := never}) -> false;
+is_new(#{restored_at := At}) -> erlang:monotonic_time(millisecond) - At < ?NARROW_MS.
 
 %% Told by inet_rdma_wakeup: this node stood still. The port sends nothing over its paths from now on, until another
 %% connection is there or the peer is heard over this one. A link that can make no other connection goes on as it is.

@@ -223,7 +223,11 @@ processes_of_tls() ->
 %% Of the only link, another descriptor of its session's TCP connection.
 with_socket(Use) ->
     [{_, Port}] = erlang:system_info(dist_ctrl),
-    inet_rdma_port:with_socket(Port, inet_tcp, Use).
+    Driver = case init:get_argument(proto_dist) of
+                 {ok, [["inet6" ++ _] | _]} -> inet6_tcp;
+                 _ -> inet_tcp
+             end,
+    inet_rdma_port:with_socket(Port, Driver, Use).
 
 %% An attempt that has lost against one of the peer has a guard, too, until it ends.
 guard() ->

@@ -14,7 +14,8 @@
 
 -export([all/0, suite/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
 -export([init_per_testcase/2, end_per_testcase/2]).
--export([forgotten/1, forgotten_one_way/1, forgotten_at_rest/1, addresses_change/1, network_away/1, black_hole/1]).
+-export([forgotten/1, forgotten_one_way/1, forgotten_at_rest/1, addresses_change/1, network_away/1]).
+-export([black_hole/1, black_hole_of_the_way/1]).
 -export([slow_and_lossy/1, stopped_peer/1, away_for_too_long/1, turned_off/1, standby_forgotten/1]).
 -export([is_shown/1, unanswered_attempt/1, random_silences/1]).
 
@@ -37,9 +38,10 @@ groups() ->
     Vanishing = [forgotten, forgotten_one_way, forgotten_at_rest, addresses_change],
     Carried = [network_away, slow_and_lossy, stopped_peer, away_for_too_long],
     [
-        {tcp, [], Vanishing ++ Carried ++ [black_hole, turned_off, is_shown, unanswered_attempt, random_silences]},
-        {tls, [], Vanishing ++ [network_away, black_hole, unanswered_attempt]},
-        {inet6, [], Vanishing},
+        {tcp, [], Vanishing ++ Carried ++ [black_hole, black_hole_of_the_way, turned_off, is_shown, unanswered_attempt,
+                                     random_silences]},
+        {tls, [], Vanishing ++ [network_away, black_hole, black_hole_of_the_way, unanswered_attempt]},
+        {inet6, [], Vanishing ++ [black_hole_of_the_way]},
         {shm, [], [standby_forgotten]}
     ].
 
@@ -182,6 +184,25 @@ black_hole(Config) ->
     ok = inet_rdma_test_hosts:forget(both(a, b), 1300, Hosts),
     resumed(A, B, Before),
     undisturbed(Traffic).
+
+%% Large packets of any connection vanish: the link gets one whose packets are small. One that is lost for another
+%% reason is followed by one of the usual size.
+black_hole_of_the_way(Config) ->
+    {Hosts, [A, B]} = pair(Config),
+    [
+        begin
+            AtFirst = resumes(A, B),
+            ok = call(A, inet_rdma_test_remote, end_part, [socket]),
+            resumed(A, B, AtFirst),
+            Before = resumes(A, B),
+            ok = inet_rdma_test_hosts:narrow(Ways, 1300, Hosts),
+            Traffic = inet_rdma_test_traffic:start(X, Y),
+            resumed(A, B, Before),
+            undisturbed(Traffic),
+            ok = inet_rdma_test_hosts:pass(Hosts)
+        end
+     || {X, Y, Ways} <- [{A, B, both(a, b)}, {B, A, [{b, a}]}]
+    ].
 
 %% A path that is bad is not lost: no resume is needed, and none is excluded.
 slow_and_lossy(Config) ->
