@@ -2,7 +2,7 @@
 %% certificate and of tests.
 -module(inet_rdma_certify_calls).
 
--export([start/2, stop/2, answer/2]).
+-export([start/3, stop/2, answer/2]).
 -export_type([figures/0]).
 
 -type figures() :: #{calls := non_neg_integer(), failed := non_neg_integer(), failures := [term()],
@@ -15,9 +15,10 @@
 -define(PAYLOAD_MAX, 2000).
 -define(FAILURES_KEPT, 3).
 
--spec start(node(), Callers :: pos_integer()) -> [pid()].
-start(Peer, Count) ->
-    [spawn(fun() -> loop(Peer, none()) end) || _ <- lists:seq(1, Count)].
+%% PauseMs: of each caller, behind a call.
+-spec start(node(), Callers :: pos_integer(), PauseMs :: non_neg_integer()) -> [pid()].
+start(Peer, Count, PauseMs) ->
+    [spawn(fun() -> loop(Peer, PauseMs, none()) end) || _ <- lists:seq(1, Count)].
 
 %% Waits for the answers of the calls that are under way. A caller that does not end in time counts as a failed call.
 -spec stop([pid()], timeout()) -> figures().
@@ -47,14 +48,14 @@ add(#{calls := Calls, failed := Failed, failures := Failures, longest_us := Long
 failed(Why, #{calls := Calls, failed := Failed, failures := Failures} = Figures) ->
     Figures#{calls := Calls + 1, failed := Failed + 1, failures := lists:sublist([Why | Failures], ?FAILURES_KEPT)}.
 
-loop(Peer, #{calls := Number} = Figures) ->
+loop(Peer, PauseMs, #{calls := Number} = Figures) ->
     receive
         {stop, From, Ref} -> From ! {Ref, Figures}
-    after 0 ->
+    after PauseMs ->
         Payload = rand:bytes(rand:uniform(?PAYLOAD_MAX)),
         {TookUs, Answer} = timer:tc(rpc, call, [Peer, ?MODULE, answer, [Number, Payload], ?TIMEOUT_MS]),
         #{longest_us := Longest} = Figures,
-        loop(Peer, judge(Answer, {Number, Peer, Payload}, Figures#{longest_us := max(Longest, TookUs)}))
+        loop(Peer, PauseMs, judge(Answer, {Number, Peer, Payload}, Figures#{longest_us := max(Longest, TookUs)}))
     end.
 
 judge(Wanted, Wanted, #{calls := Calls} = Figures) ->

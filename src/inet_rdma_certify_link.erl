@@ -136,7 +136,7 @@ cuts(Pairs, DeadlineMs, Cuts) ->
 
 traffic(A, B, #{large_bytes := Large}) ->
     Kinds = [?SMALL, #{bytes => {Large, Large}, burst => 1, pause_ms => 1000}],
-    inet_rdma_certify_traffic:start([side(A), side(B)], ?CALLERS, Kinds).
+    inet_rdma_certify_traffic:start([side(A), side(B)], ?CALLERS, 0, Kinds).
 
 side(Node) ->
     {fun(Module, Function, Args) -> call(Node, Module, Function, Args, ?END_MS) end, name(Node)}.

@@ -4,7 +4,7 @@
 %% Internal: use inet_rdma_certify:run/1.
 -module(inet_rdma_certify_traffic).
 
--export([start/3, stop/1, text/1, disturbances/1]).
+-export([start/4, stop/1, text/1, disturbances/1]).
 -export_type([t/0, side/0, figures/0]).
 
 %% Calls a function in a node; the node's name.
@@ -21,14 +21,16 @@
 %% The counts that must be 0 on a link that did not end.
 -define(DISTURBANCES, [failed_calls, failures, lost, doubled, reordered, damaged, breaks, broken, nodedowns]).
 
-%% From either node: this many callers, a sender for each kind of messages, links and monitors.
--spec start([side()], Callers :: pos_integer(), [inet_rdma_certify_numbers:kind()]) -> t().
-start([One, Other], Callers, Kinds) ->
-    [start_from(Side, Peer, Callers, Kinds) || {Side, {_, Peer}} <- [{One, Other}, {Other, One}]].
+%% From either node: this many callers, each with a pause behind a call, a sender for each kind of messages, links and
+%% monitors.
+-spec start([side()], Callers :: pos_integer(), PauseMs :: non_neg_integer(), [inet_rdma_certify_numbers:kind()]) ->
+          t().
+start([One, Other], Callers, PauseMs, Kinds) ->
+    [start_from(Side, Peer, Callers, PauseMs, Kinds) || {Side, {_, Peer}} <- [{One, Other}, {Other, One}]].
 
-start_from({Call, _} = Side, Peer, Callers, Kinds) ->
+start_from({Call, _} = Side, Peer, Callers, PauseMs, Kinds) ->
     Watcher = Call(inet_rdma_certify_load, watch, [Peer]),
-    {Side, Watcher, Call(inet_rdma_certify_calls, start, [Peer, Callers]),
+    {Side, Watcher, Call(inet_rdma_certify_calls, start, [Peer, Callers, PauseMs]),
      [Call(inet_rdma_certify_numbers, start, [Peer, Kind]) || Kind <- Kinds],
          Call(inet_rdma_certify_bonds, start, [Peer])}.
 

@@ -9,6 +9,8 @@
 -opaque t() :: {[node_under_test()], inet_rdma_certify_traffic:t()}.
 
 -define(CALLERS, 10).
+%% Many nodes share a machine: their traffic pauses. Without a pause with INET_RDMA_TEST_TRAFFIC=full.
+-define(PAUSE_MS, 5).
 -define(SMALL, #{bytes => {1, 20480}, burst => 50, pause_ms => 1}).
 -define(LARGE, #{bytes => {67108864, 67108864}, burst => 1, pause_ms => 3000}).
 %% Longer than all that the traffic itself waits for.
@@ -24,7 +26,12 @@ start_small(A, B) -> start(A, B, [?SMALL]).
 
 start(A, B, Kinds) ->
     [ok = inet_rdma_test_node:call(Node, inet_rdma_test_log, install, []) || Node <- [A, B]],
-    {[A, B], inet_rdma_certify_traffic:start([side(A), side(B)], ?CALLERS, Kinds)}.
+    PauseMs = case os:getenv("INET_RDMA_TEST_TRAFFIC") of
+                  "full" -> 0;
+                  _ -> ?PAUSE_MS
+              end,
+    Paced = [Kind#{pause_ms := OwnMs + PauseMs} || #{pause_ms := OwnMs} = Kind <- Kinds],
+    {[A, B], inet_rdma_certify_traffic:start([side(A), side(B)], ?CALLERS, PauseMs, Paced)}.
 
 side(#{node := Name} = Node) ->
     {fun(Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args, ?END_MS) end, Name}.

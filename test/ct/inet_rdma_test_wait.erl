@@ -3,7 +3,7 @@
 
 -export([until/3, holds/3, patience/1]).
 
--define(INTERVAL_MS, 10).
+-define(INTERVAL_MS, 25).
 %% A machine that does much else at the same time needs longer; where all goes well no case waits to the end. An
 %% emulated machine needs longer still, and says so in this variable.
 -define(SLOWNESS, "INET_RDMA_TEST_SLOWNESS").

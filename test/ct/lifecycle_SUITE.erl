@@ -236,7 +236,7 @@ stop_after_storms(_Config) ->
     [ok = inet_rdma_test_link:connect(X, Y) || {X, Y} <- Pairs],
     [
         begin
-            _ = call(X, inet_rdma_certify_calls, start, [name(Y), 3]),
+            _ = call(X, inet_rdma_certify_calls, start, [name(Y), 3, 0]),
             _ = call(X, inet_rdma_certify_numbers, start, [name(Y), #{bytes => {1, 50000}, burst => 50, pause_ms => 1}])
         end
      || X <- Nodes, Y <- Nodes, X =/= Y

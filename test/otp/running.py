@@ -92,7 +92,7 @@ def run(suite, carrier, built, folder, without):
     source = (built / suite.folder / f"{suite.name}.erl").read_text(encoding="utf-8")
     (folder / "spec").write_text("\n".join(spec(suite, source, built, folder, without)), encoding="utf-8")
     environment = {
-        **{name: value for name, value in os.environ.items() if name not in ("ERL_LIBS", "ERL_ZFLAGS", "MIX_ENV")},
+        **{name: value for name, value in os.environ.items() if name not in ("ERL_LIBS", "MIX_ENV")},
         "HOME": str(folder / "home"), "ERL_AFLAGS": carrier.flags, "ERL_CRASH_DUMP": str(folder / "erl_crash.dump"),
     }
     command = [*NAMESPACES, "sh", "-euc", IN_NAMESPACES, "suites", "ct_run", "-noinput", "-sname", "ct",
