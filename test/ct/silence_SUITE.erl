@@ -29,7 +29,7 @@
 -define(SILENCE_MOST_MS, 3000).
 
 suite() ->
-    [{timetrap, {minutes, 4 + silences() div 60}}].
+    [{timetrap, {minutes, 8 + silences() div 60}}].
 
 all() ->
     [{group, Group} || {Group, _, _} <- groups()].
@@ -280,13 +280,23 @@ random_silences(Config) ->
     Matchings = [[{a, b}, {c, d}], [{a, c}, {b, d}], [{a, d}, {b, c}]],
     %% The first traffic loads code and starts what serves all.
     under_traffic(Busy, fun() -> silence_at_random(Matchings, 3, Hosts) end),
+    await_direct(Nodes),
     Before = [{Node, inet_rdma_test_usage:of_node(Node)} || Node <- Nodes],
     Watchers = [Watcher || {X, Y} <- [{A, C}, {B, D}], Watcher <- watch(X, Y)],
     under_traffic(Busy, fun() -> silence_at_random(Matchings, silences(), Hosts) end),
     [ok = inet_rdma_test_link:exercise(X, Y) || {X, Y} <- [{A, C}, {B, D}]],
     no_nodedown(Watchers),
+    await_direct(Nodes),
     [ok = call(Node, inet_rdma_test_log, forget, []) || Node <- Nodes],
     [ok = inet_rdma_test_usage:await(Node, Usage) || {Node, Usage} <- Before].
+
+%% A detour holds two connections at the node that carries it.
+await_direct(Nodes) ->
+    inet_rdma_test_wait:until(direct, 60000, fun() ->
+        Detoured = [{name(X), name(Y)} || X <- Nodes, Y <- Nodes, X =/= Y,
+                                          #{detoured := true} <- [call(X, inet_rdma, info, [name(Y)])]],
+        Detoured =:= [] orelse Detoured
+    end).
 
 under_traffic(Pairs, Do) ->
     Traffic = [inet_rdma_test_traffic:start_small(X, Y) || {X, Y} <- Pairs],
