@@ -104,7 +104,8 @@ MATRIX_SUITES ?=
 # OTP's suites to run; by default CI does those of the distribution, and `make test-otp` all.
 OTP_SUITES ?=
 test-others: $(if $(MATRIX_SUITES),test-matrix) $(if $(OTP_SUITES),test-otp)
-test-waiting: test-elixir test-bench test-vm
+# The machines first, for which Rust tests are compiled: the other lane waits for that, and not the other way round.
+test-waiting: test-vm test-elixir test-bench
 # At a low priority: the nodes of the other lanes wait for each other, and some bounds are OTP's, as net_setuptime.
 test-compute:
 	nice -n 10 $(MAKE) --no-print-directory --keep-going test-native bench-instructions
