@@ -94,7 +94,7 @@ dial(tcp, _Node, Session) ->
     inet_rdma_detour:dial(Session, ?WAIT_MS);
 dial(tls, Node, Session) ->
     Listens = inet_rdma_detours:fact(inet_rdma_session:name(Session), listens),
-    inet_rdma_tls:connect(inet_rdma_session:driver(Session), Listens, host(Node), []).
+    inet_rdma_tls:connect(inet_rdma_session:driver(Session), Listens, host(Node), [], ?WAIT_MS).
 
 host(Node) ->
     [_, Host] = string:split(atom_to_list(Node), "@"),

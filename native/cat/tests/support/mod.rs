@@ -15,7 +15,7 @@ use inet_rdma_fabric::Fabric;
 use inet_rdma_fabric_shm::ShmFabric;
 
 /// Bound of each wait: a process that takes longer hangs.
-pub const BOUND: Duration = Duration::from_secs(60);
+pub const BOUND: Duration = Duration::from_secs(300);
 
 /// Bound of connecting: all tests may run at once in an emulated machine.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(50);
