@@ -23,9 +23,9 @@ PYTHON ?= /usr/bin/python3
 .NOTPARALLEL:
 .PHONY: help deps build dist rdma-cat rdma-perf erl-flags demo bench bench-cluster bench-native bench-stream \
         bench-fabric bench-faults scale-programs bench-scale bench-instructions bench-share test test-others \
-        test-waiting test-compute ct-modules otp-sources test-matrix test-native test-arm64 test-erlang test-elixir \
-        matrix test-rabbitmq test-otp certify test-vm test-bench soak check check-native check-beam check-scripts deny \
-        dialyzer docs site clean
+        test-waiting test-compute native-tests ct-modules otp-sources test-matrix test-native test-arm64 test-erlang \
+        test-elixir matrix test-rabbitmq test-otp certify test-vm test-bench soak check check-native check-beam \
+        check-scripts deny dialyzer docs site clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
@@ -104,8 +104,10 @@ MATRIX_SUITES ?=
 # OTP's suites to run; by default CI does those of the distribution, and `make test-otp` all.
 OTP_SUITES ?=
 test-others: $(if $(MATRIX_SUITES),test-matrix) $(if $(OTP_SUITES),test-otp)
-# The machines first, for which Rust tests are compiled: the other lane waits for that, and not the other way round.
-test-waiting: test-vm test-elixir test-bench
+# Rust tests are compiled first, as the machines run some: the other lane waits for that, and not the other way round.
+test-waiting: native-tests test-elixir test-bench test-vm
+native-tests:
+	cd native && cargo test --workspace --exclude inet_rdma_nif --no-run
 # At a low priority: the nodes of the other lanes wait for each other, and some bounds are OTP's, as net_setuptime.
 test-compute:
 	nice -n 10 $(MAKE) --no-print-directory --keep-going test-native bench-instructions
