@@ -105,7 +105,7 @@ MATRIX_SUITES ?=
 OTP_SUITES ?=
 test-others: $(if $(MATRIX_SUITES),test-matrix) $(if $(OTP_SUITES),test-otp)
 # Rust tests are compiled first, as the machines run some: the other lane waits for that, and not the other way round.
-test-waiting: native-tests test-elixir test-bench test-vm
+test-waiting: native-tests test-bench test-vm test-elixir
 native-tests:
 	cd native && cargo test --workspace --exclude inet_rdma_nif --no-run
 # At a low priority: the nodes of the other lanes wait for each other, and some bounds are OTP's, as net_setuptime.

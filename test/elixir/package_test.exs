@@ -48,7 +48,7 @@ defmodule InetRdma.PackageTest do
 
   # The copy has a fixed path and the tree's target directory: the third-party crates are there, and a check writes
   # metadata under names that contain a hash of the path, so it replaces nothing that was built from the tree.
-  @tag timeout: 600_000
+  @tag timeout: 1_800_000
   test "Mix and Cargo build from a copy of the packaged files alone", %{files: files} do
     copy = Path.join(Os.root(), "_build/package")
     File.rm_rf!(copy)
