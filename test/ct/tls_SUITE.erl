@@ -312,7 +312,8 @@ end_of_each_part(Config) ->
 
 %% Connects and disconnects leave nothing behind, no process of TLS either.
 nothing_is_left_behind(Config) ->
-    [A, B] = pair(Config),
+    Alone = inet_rdma_test_node:alone(node_of(Config, "inet_rdma", good)),
+    [A, B] = start_all([{Name, Alone} || Name <- ["a", "b"]]),
     #{os_pid := OsPid} = A,
     Cycle = fun(X, Y) -> connect(X, Y), ok = inet_rdma_test_link:disconnect(X, Y) end,
     %% In both directions: a node has the listener of its links from the first one on that it accepts.
