@@ -418,9 +418,11 @@ named(Name, Events) -> [Event || #{event := Is} = Event <- Events, Is =:= Name].
 
 last(Name, Events) -> lists:last(named(Name, Events)).
 
-%% All events of the link, once this one is among them.
+%% All events of the link, once this one is among them. The node may not have made the file yet.
 await_event(Node, Peer, Name) ->
-    inet_rdma_test_wait:until({event, Name}, 60000, fun() -> named(Name, of_peer(Peer, events(Node))) =/= [] end),
+    inet_rdma_test_wait:until({event, Name}, 60000, fun() ->
+        filelib:is_file(file_of(Node)) andalso named(Name, of_peer(Peer, events(Node))) =/= []
+    end),
     of_peer(Peer, events(Node)).
 
 call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args).
