@@ -1,5 +1,6 @@
 %% Removes the rows of links and sessions (inet_rdma_links) that have ended: it monitors their supervisors and ports.
-%% Tells the guards of sessions when net_ticktime changes, of which net_kernel tells nobody.
+%% Tells the guards of sessions when net_ticktime changes, of which net_kernel tells nobody. Has all modules loaded once
+%% the distribution has run for a while.
 %%
 %% A row is written before this process is told of it. One that is started again after its death reads the tables, so it
 %% misses none.
@@ -15,11 +16,17 @@
 %% Links tick at the same time: the shortest time between two looks at net_ticktime.
 -define(LOOK_MS, 1000).
 
+%% From the start to the load of all modules: a program that asks another node something and ends does without. And
+%% between two attempts.
+-define(LOAD_MS, 3000).
+-define(LOAD_AGAIN_MS, 10000).
+
 %% watched: the rows by their processes and ports. tick_time: in seconds; 0: not known yet. looked: when that was asked
-%% for, in milliseconds as of erlang:monotonic_time/1; none: never.
+%% for, in milliseconds as of erlang:monotonic_time/1; none: never. loads: attempts to load all modules.
 -record(keeper, {watched = #{} :: #{pid() | port() => inet_rdma_links:key()},
                  tick_time = 0 :: non_neg_integer(),
-                 looked = none :: integer() | none}).
+                 looked = none :: integer() | none,
+                 loads = 0 :: non_neg_integer()}).
 
 -spec start_link() -> {ok, pid()} | {error, term()}.
 start_link() -> proc_lib:start_link(?MODULE, init, []).
@@ -35,6 +42,7 @@ ticked() -> inet_rdma_guard:tell(?MODULE, ticked).
 -spec init() -> no_return().
 init() ->
     true = register(?MODULE, self()),
+    _ = erlang:send_after(?LOAD_MS, self(), load),
     Keeper = lists:foldl(fun({Owner, Key}, Before) -> add(Owner, Key, Before) end, #keeper{}, inet_rdma_links:owners()),
     ok = proc_lib:init_ack({ok, self()}),
     inet_rdma_guard:run(?MODULE, Keeper).
@@ -52,6 +60,12 @@ handle(ticked, #keeper{looked = Looked} = Keeper) ->
         true -> {ok, Keeper};
         false -> {ok, look(Keeper#keeper{looked = Now})}
     end;
+handle(load, #keeper{loads = Loads} = Keeper) ->
+    ok = inet_rdma_modules:load_all(Loads),
+    {ok, Keeper#keeper{loads = Loads + 1}};
+handle({modules, incomplete}, Keeper) ->
+    _ = erlang:send_after(?LOAD_AGAIN_MS, self(), load),
+    {ok, Keeper};
 handle(_Message, Keeper) ->
     {ok, Keeper}.
 
