@@ -30,6 +30,10 @@
 -define(NAME, $i).
 %% Time limit of the handshake of TLS, and of each message of the peer.
 -define(TIMEOUT_MS, 3000).
+%% Time limit of the first handshake of TLS at an address, without the round trips that it needs, of which one or two may
+%% be made again.
+-define(HANDSHAKE_MS, 1000).
+-define(HANDSHAKE_ROUND_TRIPS, 6).
 %% Time limit of the TCP connect, inside TLS, too. The kernel sends a SYN at once and a second one after a second: with
 %% one attempt behind the other there is one each second, so that a link is back within a second of an outage's end.
 -define(CONNECT_MS, 2000).
@@ -52,24 +56,41 @@
 %% acceptor waits for HoldMs before its first message, because the initiator's attempt takes precedence. The dialer, to
 %% which the caller is linked, gets {connected, Attempt}, then {give_up, Attempt, Number}: behind its answer
 %% {Dialer, Given} the session's old connection is given up for this attempt. It does so itself, so that behind its end
-%% no attempt does. IsNarrow: the connection has small segments.
+%% no attempt does. IsNarrow: the connection has small segments; so has
+%% one that follows a handshake of TLS without an answer.
 -spec attempt(inet_rdma_session:t(), Node :: binary(), {inet_rdma_told:address() | detour, IsNarrow :: boolean()},
               {HoldMs :: non_neg_integer(), inet_rdma_told:state()}, Dialer :: pid()) ->
           no_return().
 attempt(Session, Node, Address, {HoldMs, Told}, Dialer) ->
+    case connected(Session, Node, Address) of
+        {ok, Connection} ->
+            Dialer ! {connected, self()},
+            receive after HoldMs -> ok end,
+            exit(introduce({Session, Connection, Dialer, Node, Told}));
+        Result ->
+            exit(Result)
+    end.
+
+connected(Session, Node, {To, IsNarrow} = Address) ->
+    Started = erlang:monotonic_time(millisecond),
     case connect(Session, Node, Address) of
         {ok, Tcp} ->
-            case secure(inet_rdma_session:protocol(Session), Tcp, Node) of
-                {ok, Connection} ->
-                    Dialer ! {connected, self()},
-                    receive after HoldMs -> ok end,
-                    exit(introduce({Session, Connection, Dialer, Node, Told}));
-                {error, Reason} ->
-                    exit({failed(Reason), Reason})
+            TookMs = erlang:monotonic_time(millisecond) - Started,
+            case secure(inet_rdma_session:protocol(Session), Tcp, Node, handshake_ms(Address, TookMs)) of
+                %% The way may drop the peer's certificates, as large packets.
+                {error, timeout} when To =/= detour, not IsNarrow -> connected(Session, Node, {To, true});
+                {error, Reason} -> {failed(Reason), Reason};
+                Connected -> Connected
             end;
         {error, Reason} ->
-            exit({not_connected(Reason), Reason})
+            {not_connected(Reason), Reason}
     end.
+
+%% The time for the handshake of TLS on a connection that has taken this time.
+handshake_ms({To, IsNarrow}, TookMs) when To =/= detour, not IsNarrow ->
+    min(?TIMEOUT_MS, ?HANDSHAKE_MS + ?HANDSHAKE_ROUND_TRIPS * TookMs);
+handshake_ms(_Address, _TookMs) ->
+    ?TIMEOUT_MS.
 
 %% ehostunreach: no host has the address.
 not_connected(econnrefused) -> refused;
@@ -108,11 +129,11 @@ connect(Session, _Node, {{Ip, TcpPort}, IsNarrow}) ->
             Error
     end.
 
-secure(tcp, Connection, _Node) ->
+secure(tcp, Connection, _Node, _TimeoutMs) ->
     {ok, Connection};
-secure(tls, Connection, Node) ->
+secure(tls, Connection, Node, TimeoutMs) ->
     %% ssl logs each attempt that fails as a notice. The end of the loss is logged once, with the last one's reason.
-    inet_rdma_tls:connect_over(Connection, host(Node), [{log_level, warning}], ?TIMEOUT_MS).
+    inet_rdma_tls:connect_over(Connection, host(Node), [{log_level, warning}], TimeoutMs).
 
 host(Node) ->
     [_, Host] = string:split(binary_to_list(Node), "@"),

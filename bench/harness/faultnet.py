@@ -93,6 +93,9 @@ class Net:
             run("ip", "-n", self._prefix + host, "address", "delete", before[host], "dev", "eth0")
             run("ip", "-n", self._prefix + host, "address", "add", self._address(host), "dev", "eth0")
 
+    def address(self, host: str) -> str:
+        return self._address(host).partition("/")[0]
+
     def _hear(self) -> None:
         assert self._switch and self._switch.stdout
         if not self._switch.stdout.readline():
@@ -107,7 +110,7 @@ class Net:
         return Path("/etc/netns", self._prefix + host, "hosts")
 
     def _write_names(self) -> None:
-        lines = [f"{self._address(host).partition('/')[0]} {name_of(host)}\n" for host in self.hosts]
+        lines = [f"{self.address(host)} {name_of(host)}\n" for host in self.hosts]
         for host in self.hosts:
             file = self._names(host)
             file.parent.mkdir(parents=True, exist_ok=True)

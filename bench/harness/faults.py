@@ -51,8 +51,11 @@ DETOUR_S = 4.0
 class Scene:
     """The nodes of one measurement, and its first node's standard input and output."""
 
-    def __init__(self, net: Net, flags: list[str], erl: str, ticktime_s: int) -> None:
+    def __init__(self, net: Net, flags: list[str], erl: str, ticktime_s: int, by_address: str) -> None:
         self.net, self.ticktime_s, self.ended = net, ticktime_s, ""
+        # A node keeps its name when its host's address changes.
+        self._names = {host: f"{host}@{net.address(host) if host in by_address else name_of(host)}"
+                       for host in net.hosts}
         self._cookie = secrets.token_hex(16)
         self._lines: queue.Queue[str] = queue.Queue()
         common = ["-setcookie", self._cookie, "-pa", str(paths.WORKER_EBIN), "-kernel", "net_ticktime",
@@ -60,9 +63,9 @@ class Scene:
         self._nodes: dict[str, subprocess.Popen[str]] = {}
         others = [host for host in net.hosts if host != "a"]
         for host in others:
-            self._start(host, [erl, "-noinput", "-name", node(host), *common])
-        self._start("a", [erl, "-noshell", "-name", node("a"), *common, "-s", "inet_rdma_bench_faults",
-                          "-extra", *map(node, others)])
+            self._start(host, [erl, "-noinput", "-name", self.node(host), *common])
+        self._start("a", [erl, "-noshell", "-name", self.node("a"), *common, "-s", "inet_rdma_bench_faults",
+                          "-extra", *map(self.node, others)])
         threading.Thread(target=self._read, daemon=True).start()
         if self._answer(BOOT_S) != "ready":
             raise MeasurementError("the nodes did not connect")
@@ -95,6 +98,9 @@ class Scene:
         orders.flush()
         return self._answer(timeout_s)
 
+    def node(self, host: str) -> str:
+        return self._names[host]
+
     def signal(self, host: str, number: signal.Signals) -> None:
         self._nodes[host].send_signal(number)
 
@@ -103,10 +109,6 @@ class Scene:
             process.send_signal(signal.SIGKILL)
         for process in self._nodes.values():
             process.wait()
-
-
-def node(host: str) -> str:
-    return f"{host}@{name_of(host)}"
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,8 @@ class Row:
     hosts: int = 2
     # No process calls or sends while the fault is made.
     is_at_rest: bool = False
+    # Hosts whose nodes have an address behind the @.
+    by_address: str = ""
 
 
 def forget(*ways: faultnet.Way, above: int = 0) -> Callable[[Scene], None]:
@@ -183,6 +187,8 @@ ROWS = [
     Row("forgotten_at_rest", "forgotten, idle link", forget(*BETWEEN), is_at_rest=True),
     Row("address", "one address changes", move("b")),
     Row("addresses", "both addresses change", move("ab")),
+    Row("address_ip", "one address changes, an IP names the other node", move("b"), by_address="a"),
+    Row("addresses_ip", "both addresses change, an IP names one node", move("ab"), by_address="a"),
     Row("away_2", "network away, 2 s", away(2)),
     Row("away_12", "network away, 12 s", away(12)),
     Row("away_30", "network away, 30 s", away(30)),
@@ -276,7 +282,7 @@ def subject(carrier: str, taken: Taken) -> Subject:
 
 def measure(row: Row, flags: list[str], erl: str, options: argparse.Namespace) -> Values:
     with Net(row.hosts, options.ipv6) as net:
-        scene = Scene(net, flags, erl, options.ticktime)
+        scene = Scene(net, flags, erl, options.ticktime, row.by_address)
         try:
             time.sleep(WARMUP_S)
             if row.is_at_rest:
@@ -284,7 +290,7 @@ def measure(row: Row, flags: list[str], erl: str, options: argparse.Namespace) -
             row.make(scene)
             if row.is_at_rest:
                 scene.ask("go")
-            ended = f" {node(scene.ended)}" if scene.ended else ""
+            ended = f" {scene.node(scene.ended)}" if scene.ended else ""
             found = json.loads(scene.ask(f"settle{ended}", SETTLE_S))
         finally:
             scene.close()
