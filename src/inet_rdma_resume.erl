@@ -30,8 +30,8 @@
 -define(NAME, $i).
 %% Time limit of the handshake of TLS, and of each message of the peer.
 -define(TIMEOUT_MS, 3000).
-%% Time limit of the first handshake of TLS at an address, without the round trips that it needs, of which one or two may
-%% be made again.
+%% Time limit of the first handshake of TLS at an address, without the round trips that it needs, of which some may be
+%% made again.
 -define(HANDSHAKE_MS, 1000).
 -define(HANDSHAKE_ROUND_TRIPS, 6).
 %% Time limit of the TCP connect, inside TLS, too. The kernel sends a SYN at once and a second one after a second: with
