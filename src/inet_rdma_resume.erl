@@ -78,7 +78,9 @@ connected(Session, Node, {To, IsNarrow} = Address) ->
             TookMs = erlang:monotonic_time(millisecond) - Started,
             case secure(inet_rdma_session:protocol(Session), Tcp, Node, handshake_ms(Address, TookMs)) of
                 %% The way may drop the peer's certificates, as large packets.
-                {error, timeout} when To =/= detour, not IsNarrow -> connected(Session, Node, {To, true});
+                {error, timeout} when To =/= detour, not IsNarrow ->
+                    inet_rdma_recorder:record(redial, Node, #{cause => timeout, why => "small segments follow"}),
+                    connected(Session, Node, {To, true});
                 {error, Reason} -> {failed(Reason), Reason};
                 Connected -> Connected
             end;
