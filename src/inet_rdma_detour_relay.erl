@@ -30,7 +30,12 @@
 -define(IDLE_TICK_TIMES, 4).
 %% Linux's numbers (netinet/tcp.h).
 -define(IPPROTO_TCP, 6).
+-define(TCP_KEEPIDLE, 4).
+-define(TCP_KEEPINTVL, 5).
 -define(TCP_USER_TIMEOUT, 18).
+%% Pause after which the kernel probes a connection. A peer that has left a detour while its host was cut off is found
+%% by the answer to a probe.
+-define(PROBE_S, 10).
 %% A log line about refusals is followed by none for this time.
 -define(LOG_MS, 60000).
 
@@ -198,6 +203,10 @@ connected({ok, Other}) -> {ok, Other};
 connected({error, _}) -> {refused, not_connected, <<$n>>}.
 
 open(Connection, Other, #relay{session = Session, from = From, to = To} = Relay) ->
+    IdleMs = ?IDLE_TICK_TIMES * 1000 * inet_rdma_node_watch:known_tick_time(),
+    %% Before the asker knows of the detour. The socket inside TLS belongs to ssl.
+    _ = [inet:setopts(socket(Each), ends(IdleMs))
+         || Each <- [Connection, Other], inet_rdma_transport:protocol(Each) =:= tcp],
     _ = inet_rdma_transport:send_message(Connection, <<$d>>),
     case inet_rdma_transport:take(inet_rdma_session:driver(Session), Connection) of
         {ok, Raw} ->
@@ -205,9 +214,8 @@ open(Connection, Other, #relay{session = Session, from = From, to = To} = Relay)
             inet_rdma_links:count(detours_carried),
             ok = inet_rdma_recorder:record(detour, To, #{why => From}),
             ?LOG_NOTICE("inet_rdma: this node carries the link between ~ts and ~ts", [From, To]),
-            IdleMs = ?IDLE_TICK_TIMES * 1000 * inet_rdma_node_watch:known_tick_time(),
             Opened = Relay#relay{sockets = {One, Another}, idle_ms = IdleMs},
-            case [ok || Socket <- Sockets, ok <- [read(Socket, options(IdleMs))]] of
+            case [ok || Socket <- Sockets, ok <- [read(Socket, ends(IdleMs) ++ passing())]] of
                 [ok, ok] -> continue(Opened);
                 _ -> {stop, normal, Opened}
             end;
@@ -221,9 +229,12 @@ socket(Connection) ->
 
 %% Without a time to linger a close, that by the end of this node's process among them, resets. A host that acknowledges
 %% nothing holds no port for longer than an idle detour.
-options(IdleMs) ->
-    [binary, {packet, raw}, {nodelay, true}, {buffer, ?READ_BYTES_MAX}, {linger, {true, 0}}, {show_econnreset, true},
-     {raw, ?IPPROTO_TCP, ?TCP_USER_TIMEOUT, <<IdleMs:32/native>>}].
+ends(IdleMs) ->
+    Numbers = [{?TCP_KEEPIDLE, ?PROBE_S}, {?TCP_KEEPINTVL, ?PROBE_S}, {?TCP_USER_TIMEOUT, IdleMs}],
+    [{linger, {true, 0}}, {show_econnreset, true}, {keepalive, true}
+     | [{raw, ?IPPROTO_TCP, Name, <<Value:32/native>>} || {Name, Value} <- Numbers]].
+
+passing() -> [binary, {packet, raw}, {nodelay, true}, {buffer, ?READ_BYTES_MAX}].
 
 read(Socket, Options) -> inet:setopts(Socket, Options ++ [{active, once}]).
 
