@@ -298,7 +298,9 @@ losses(Node, Peer) -> maps:get(losses, info(Node, Peer)).
 %% Writes from the side that watches the path: the processes of its traffic may all wait for the other side, whose host
 %% owes no answer then.
 write(Node, Peer) ->
-    _ = inet_rdma_test_node:call(Node, erlang, send, [{no_such_name, inet_rdma_test_node:name(Peer)}, written]),
+    %% A link that is busy has written already.
+    To = {no_such_name, inet_rdma_test_node:name(Peer)},
+    _ = inet_rdma_test_node:call(Node, erlang, send, [To, written, [nosuspend]]),
     ok.
 
 suspicions(Node, Peer) -> maps:get(suspicions, info(Node, Peer)).

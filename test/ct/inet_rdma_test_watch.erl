@@ -83,7 +83,7 @@ collisions() ->
 acceptors() ->
     noting(
         fun() ->
-            1 = erlang:trace(whereis(net_kernel), true, [call, set_on_spawn]),
+            1 = erlang:trace(whereis(net_kernel), true, [call, procs, set_on_spawn]),
             [
                 1 = erlang:trace_pattern(Function, true, [global])
              || Function <- [
@@ -95,6 +95,7 @@ acceptors() ->
         end,
         fun
             ({trace, Pid, call, {_, Function, _}}) -> {note, {Pid, Function}};
+            ({trace, Pid, spawned, _, {_, Function, _}}) -> {note, {Pid, Function}};
             (_) -> ignore
         end
     ).
