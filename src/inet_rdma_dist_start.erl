@@ -17,7 +17,7 @@ start() ->
     case inet_rdma_modules:load() of
         ok -> configure();
         {error, Why} ->
-            ?LOG_ERROR("inet_rdma: the distribution cannot start without the modules of inet_rdma: ~ts", [Why]),
+            ?LOG_ERROR("inet_rdma: the distribution cannot start without all modules of inet_rdma: ~ts", [Why]),
             {error, {modules, Why}}
     end.
 

@@ -56,8 +56,8 @@
 %% acceptor waits for HoldMs before its first message, because the initiator's attempt takes precedence. The dialer, to
 %% which the caller is linked, gets {connected, Attempt}, then {give_up, Attempt, Number}: behind its answer
 %% {Dialer, Given} the session's old connection is given up for this attempt. It does so itself, so that behind its end
-%% no attempt does. IsNarrow: the connection has small segments; so has
-%% one that follows a handshake of TLS without an answer.
+%% no attempt does. IsNarrow: the connection has small segments; so has one that follows a handshake of TLS without an
+%% answer.
 -spec attempt(inet_rdma_session:t(), Node :: binary(), {inet_rdma_told:address() | detour, IsNarrow :: boolean()},
               {HoldMs :: non_neg_integer(), inet_rdma_told:state()}, Dialer :: pid()) ->
           no_return().

@@ -26,8 +26,6 @@
 
 -spec setup() -> ok.
 setup() ->
-    %% A node loads them some seconds behind its start, which may be within a measurement.
-    _ = [ok = inet_rdma_modules:load_all_now() || erlang:function_exported(inet_rdma_modules, load_all_now, 0)],
     persistent_term:put({?MODULE, counts}, counters:new(3, [write_concurrency])),
     persistent_term:put({?MODULE, phase}, atomics:new(1, [])).
 

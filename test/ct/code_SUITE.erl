@@ -6,7 +6,7 @@
 -import(inet_rdma_test_node, [call/4, call/5, name/1]).
 
 -export([all/0, suite/0, init_per_testcase/2, end_per_testcase/2]).
--export([modules_are_loaded_before_a_loss/1, start_with_half_a_package/1]).
+-export([start_loads_all_modules/1, start_with_half_a_package_fails/1]).
 -export([purge_of_the_modules_is_harmless/1, reload_of_the_modules_is_harmless/1]).
 -export([guards_of_another_version_resume_a_link/1, watches_live_through_a_reload/1,
          crash_of_a_guard_shows_no_key/1]).
@@ -25,7 +25,7 @@ suite() ->
 
 all() ->
     [
-        modules_are_loaded_before_a_loss, start_with_half_a_package, purge_of_the_modules_is_harmless,
+        start_loads_all_modules, start_with_half_a_package_fails, purge_of_the_modules_is_harmless,
         reload_of_the_modules_is_harmless, reloaded_modules_resume_a_link,
         guards_of_another_version_resume_a_link, watches_live_through_a_reload,
         crash_of_a_guard_shows_no_key,
@@ -39,42 +39,24 @@ init_per_testcase(_Case, Config) ->
 end_per_testcase(_Case, _Config) ->
     inet_rdma_test_node:stop_all().
 
-%% The start loads what it calls and what a link calls until it is up; all others follow some seconds later. So a loss
-%% and its recovery load none, whose file may be gone by then or of another version. The tools that are no part of links
-%% are loaded when they are called.
-modules_are_loaded_before_a_loss(_Config) ->
-    [A, B] = Nodes = [inet_rdma_test_node:start(Name) || Name <- ["a", "b"]],
-    [?assertEqual([], inet_rdma_modules:of_start() -- loaded(Node)) || Node <- Nodes],
-    ok = inet_rdma_test_node:connect(A, B),
-    [ok = inet_rdma_test_link:await_modules(Node) || Node <- Nodes],
-    [?assertEqual([], [Module || Module <- modules(), not is_tool(Module)] -- loaded(Node)) || Node <- Nodes].
-
-loaded(Node) -> [Module || Module <- modules(), call(Node, erlang, module_loaded, [Module])].
+%% So a link, its loss and its recovery load none, whose file may be gone by then or of another version. The tools that
+%% are no part of links are loaded when they are called.
+start_loads_all_modules(_Config) ->
+    A = inet_rdma_test_node:start("a"),
+    Loaded = [Module || Module <- modules(), call(A, erlang, module_loaded, [Module])],
+    ?assertEqual([Module || Module <- modules(), not is_tool(Module)], Loaded).
 
 is_tool(Module) ->
     Name = atom_to_list(Module),
     lists:prefix("inet_rdma_doctor", Name) orelse not lists:prefix("inet", Name).
 
-%% A file that is about to be written, for example. Without a module that the start calls the node does not start.
-%% Without another one the log says what does not work, and the node tries again.
-start_with_half_a_package(Config) ->
-    [Broken, _] = OfStart = copy_of_the_code(Config, "start"),
-    ok = file:write_file(filename:join(Broken, "inet_rdma_node_watch.beam"), <<>>),
-    {Status, Output} = inet_rdma_test_node:run("a", #{code => OfStart}, "true"),
+%% A file that is about to be written, for example.
+start_with_half_a_package_fails(Config) ->
+    [Ebin, _] = Code = copy_of_the_code(Config, "part"),
+    ok = file:write_file(filename:join(Ebin, "inet_rdma_resume.beam"), <<>>),
+    {Status, Output} = inet_rdma_test_node:run("a", #{code => Code}, "true"),
     ?assertNotEqual(0, Status),
-    ?assertMatch({match, _}, re:run(Output, "module inet_rdma_node_watch: badfile")),
-    [Ebin, _] = OfLoss = copy_of_the_code(Config, "loss"),
-    File = filename:join(Ebin, "inet_rdma_dialer.beam"),
-    {ok, Whole} = file:read_file(File),
-    ok = file:write_file(File, <<>>),
-    [A, B] = inet_rdma_test_node:start_all([{"a", #{code => OfLoss}}, {"b", #{}}]),
-    ok = inet_rdma_test_node:connect(A, B),
-    %% The first attempt may come before the log is kept. Another keeper makes its own.
-    ok = call(A, inet_rdma_test_log, install, []),
-    true = call(A, erlang, exit, [call(A, erlang, whereis, [inet_rdma_keeper]), kill]),
-    ok = inet_rdma_test_log:await(A, ["may not be made anew", "module inet_rdma_dialer: badfile"]),
-    ok = file:write_file(File, Whole),
-    ok = inet_rdma_test_link:await_modules(A).
+    ?assertMatch({match, _}, re:run(Output, "module inet_rdma_resume: badfile")).
 
 purge_of_the_modules_is_harmless(_Config) ->
     survives(fun(A) ->

@@ -281,7 +281,6 @@ session(X, Y) -> call(X, inet_rdma_test_asker, session, [name(Y)]).
 %% Not an end in order, which would speak of the peer.
 death_of_the_neighbour(Config) ->
     [A, B, C] = nodes_of([a, b, c], Config),
-    ok = inet_rdma_test_link:await_modules(B),
     over(Config, fun(Asker, Socket) ->
         ok = inet_rdma_test_node:kill(B),
         ?assertEqual({error, econnreset}, gen_tcp:recv(Socket, 0, 20000)),
@@ -292,8 +291,6 @@ death_of_the_neighbour(Config) ->
 %% Loaded anew twice under open detours, which go on and keep no upgrade waiting.
 new_code(Config) ->
     [A, B] = nodes_of([a, b], Config),
-    %% The first log line of a node loads modules; meanwhile the relay is in its code.
-    ok = inet_rdma_test_link:await_modules(B),
     over(Config, fun(Asker, Socket) ->
         {module, _} = call(B, code, load_file, [inet_rdma_detour_relay]),
         ?assert(call(B, code, soft_purge, [inet_rdma_detour_relay])),
