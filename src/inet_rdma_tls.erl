@@ -142,21 +142,25 @@ allowed(Connection, Allowed) ->
 %%
 %% The peer's TLS may read beyond this side's last record, and lose those bytes. So each side sends one byte, OUTSIDE,
 %% and repeats it if there is no answer: four times at most, which is less than a header of TLS. Once a side has
-%% received the peer's OUTSIDE it sends BEGIN. The bytes behind BEGIN belong to the session.
+%% received the peer's OUTSIDE, or BEGIN, it sends BEGIN. The bytes behind BEGIN belong to the session.
+%%
+%% A side counts only the bytes that it receives by a call of its own. A socket of the module socket may still execute
+%% the last read of TLS, which takes all bytes that there are: the first such byte shows that this read has ended. An
+%% OUTSIDE that TLS has read needs no answer: the peer has left TLS, and answers this side's OUTSIDE.
 -spec give_back(ssl:sslsocket()) -> {ok, inet:socket()} | {error, Why :: binary()}.
 give_back(Socket) ->
     try ssl:close(Socket, {self(), ?GIVE_BACK_MS}) of
-        {ok, Tcp} -> outside(Tcp, <<>>);
-        {ok, Tcp, Early} -> outside(Tcp, Early);
+        {ok, Tcp} -> outside(Tcp);
+        {ok, Tcp, _Read} -> outside(Tcp);
         ok -> {error, <<"the connection was closed">>};
         {error, Reason} -> not_given_back(Reason)
     catch
         exit:Reason -> not_given_back(Reason)
     end.
 
-outside(Tcp, Early) ->
+outside(Tcp) ->
     Begun = case inet:setopts(Tcp, [{active, false}, {packet, raw}, {mode, binary}, {nodelay, true}]) of
-                ok -> say_outside(Tcp, <<Early/binary, (delivered(Tcp))/binary>>, ?OUTSIDE_MS);
+                ok -> drop_delivered(Tcp), say_outside(Tcp, ?OUTSIDE_MS);
                 Error -> Error
             end,
     case Begun of
@@ -165,33 +169,30 @@ outside(Tcp, Early) ->
     end.
 
 %% Bytes that came while the socket changed its owner: ssl reads it actively, and its messages move to the new owner.
-delivered(Tcp) ->
+drop_delivered(Tcp) ->
     receive
-        {tcp, Tcp, Bytes} -> <<(iolist_to_binary(Bytes))/binary, (delivered(Tcp))/binary>>;
-        {tcp_passive, Tcp} -> delivered(Tcp)
+        {tcp, Tcp, _Bytes} -> drop_delivered(Tcp);
+        {tcp_passive, Tcp} -> drop_delivered(Tcp)
     after 0 ->
-        <<>>
+        ok
     end.
 
-say_outside(_Tcp, _Early, []) ->
+say_outside(_Tcp, []) ->
     {error, timeout};
-say_outside(Tcp, Early, [WaitMs | Longer]) ->
+say_outside(Tcp, [WaitMs | Longer]) ->
     case gen_tcp:send(Tcp, <<?OUTSIDE>>) of
         ok ->
-            case hear(Tcp, Early, WaitMs) of
+            case hear(Tcp, WaitMs) of
                 {ok, Byte} when Byte =:= ?OUTSIDE; Byte =:= ?BEGIN -> begin_outside(Tcp, Byte);
                 {ok, _} -> {error, unexpected_byte};
-                {error, timeout} -> say_outside(Tcp, <<>>, Longer);
+                {error, timeout} -> say_outside(Tcp, Longer);
                 Error -> Error
             end;
         Error ->
             Error
     end.
 
-%% The bytes that TLS has read cannot include BEGIN.
-hear(_Tcp, <<Byte, _/binary>>, _WaitMs) ->
-    {ok, Byte};
-hear(Tcp, <<>>, WaitMs) ->
+hear(Tcp, WaitMs) ->
     case gen_tcp:recv(Tcp, 1, WaitMs) of
         {ok, <<Byte>>} -> {ok, Byte};
         Error -> Error
@@ -206,7 +207,7 @@ begin_outside(Tcp, Heard) ->
 await_begin(_Tcp, ?BEGIN) ->
     ok;
 await_begin(Tcp, ?OUTSIDE) ->
-    case hear(Tcp, <<>>, ?GIVE_BACK_MS) of
+    case hear(Tcp, ?GIVE_BACK_MS) of
         {ok, Byte} -> await_begin(Tcp, Byte);
         Error -> Error
     end;

@@ -13,7 +13,8 @@
 -export([moves_to_shared_memory/1, stays_on_tls_with_plain_inet_tls/1, socket_that_is_kept/1, tcp_only_is_refused/1,
          no_weaker_way/1, security_holds_until_the_end/1, security_asked_for_too_late/1, later_version_of_tls/1,
          wrong_starts/1, over_ipv6/1, mesh_of_both/1, simultaneous_connects/1, end_of_each_part/1,
-         nothing_is_left_behind/1, socket_backend/1, acceptor_answers_when_its_link_is_up/1,
+         nothing_is_left_behind/1, socket_backend/1, last_read_of_tls/1,
+         acceptor_answers_when_its_link_is_up/1,
          another_otp_with_inet_tls/1, another_otp_with_inet_rdma/1]).
 
 suite() ->
@@ -24,7 +25,8 @@ all() ->
         moves_to_shared_memory, stays_on_tls_with_plain_inet_tls, socket_that_is_kept, tcp_only_is_refused,
         no_weaker_way, security_holds_until_the_end, security_asked_for_too_late, later_version_of_tls, wrong_starts,
         over_ipv6, mesh_of_both, simultaneous_connects, end_of_each_part, nothing_is_left_behind,
-        socket_backend, acceptor_answers_when_its_link_is_up, another_otp_with_inet_tls, another_otp_with_inet_rdma
+        socket_backend, last_read_of_tls, acceptor_answers_when_its_link_is_up, another_otp_with_inet_tls,
+        another_otp_with_inet_rdma
     ].
 
 init_per_testcase(Case, Config) when Case =:= another_otp_with_inet_tls; Case =:= another_otp_with_inet_rdma ->
@@ -119,6 +121,50 @@ resumes(X, Y) ->
      || Loser <- [X, Y]
     ],
     ?assertEqual([], call(X, inet_rdma_test_watch, seen, [Watcher])).
+
+%% TLS over the module socket reads the peer's first byte outside TLS, too, and still executes another read when TLS has
+%% given the socket: it takes no byte of the session.
+last_read_of_tls(Config) ->
+    {ok, _} = application:ensure_all_started(ssl),
+    {ok, [Options]} = file:consult(
+        inet_rdma_test_certificates:option_file(proplists:get_value(certificates, Config), good, [])),
+    [Server, Client] = [proplists:get_value(Side, Options) || Side <- [server, client]],
+    Passive = [binary, {active, false}],
+    {ok, Listener} = ssl:listen(0, Passive ++ Server),
+    {ok, {_Ip, Port}} = ssl:sockname(Listener),
+    Peer = spawn_link(fun() ->
+        {ok, Accepted} = ssl:transport_accept(Listener),
+        {ok, Socket} = ssl:handshake(Accepted),
+        %% The kernel sends the end of TLS with the byte behind it.
+        ok = ssl:setopts(Socket, [cork(1)]),
+        {ok, Tcp} = ssl:close(Socket, {self(), 10000}),
+        ok = gen_tcp:send(Tcp, <<"o">>),
+        ok = inet:setopts(Tcp, [cork(0)]),
+        ok = begin_session(Tcp)
+    end),
+    {ok, Connected} = gen_tcp:connect("localhost", Port, [{inet_backend, socket} | Passive]),
+    {ok, Socket} = ssl:connect(Connected, [{verify, verify_none} | proplists:delete(verify, Client)]),
+    {ok, {'$inet', gen_tcp_socket, {_, Descriptor}} = Tcp} = inet_rdma_tls:give_back(Socket),
+    ?assertEqual({ok, <<"session">>}, socket:recv(Descriptor, 7, 10000)),
+    unlink(Peer),
+    ok = gen_tcp:close(Tcp).
+
+%% The option TCP_CORK.
+cork(Number) -> {raw, 6, 3, <<Number:32/native>>}.
+
+%% A peer that is slow to answer: BEGIN and the session's first bytes are one segment, if the other side has sent its
+%% BEGIN.
+begin_session(Tcp) ->
+    case gen_tcp:recv(Tcp, 1, 500) of
+        {ok, <<"o">>} ->
+            begin_session(Tcp);
+        {ok, <<"b">>} ->
+            gen_tcp:send(Tcp, <<"bsession">>);
+        {error, timeout} ->
+            ok = gen_tcp:send(Tcp, <<"b">>),
+            {ok, <<"b">>} = gen_tcp:recv(Tcp, 1, 10000),
+            gen_tcp:send(Tcp, <<"session">>)
+    end.
 
 %% After TLS has not given back the socket of a link, further links to that node stay inside TLS for a while.
 socket_that_is_kept(Config) ->
