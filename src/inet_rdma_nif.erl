@@ -11,7 +11,8 @@
 -export([send/3, leave/3, recv/2, arm/1, arm_writer/1, disarm/1, framing/3]).
 -export([active/3, active_left/1, make_passive/1, post_send/4, post_recv/4, cancel/2, posted/1]).
 -export([own/2, owner/1, set_options/2, options/1, finish/1, stop_reading/1, close/1]).
--export([statistics/1, all_statistics/0, link/4, link_end/1, link_numbers/0, take_back/1, can_decompress/0]).
+-export([statistics/1, all_statistics/0, link/4, link_end/1, release_link/1, link_numbers/0, take_back/1,
+         can_decompress/0]).
 -export([cipher/0, link_receive_key/3, link_send_key/3, receive_key/3, send_key/3, guard/1, end_stream/2]).
 -export([load/0, is_loaded/0, driver/0, loaded/0, features/0]).
 -export([flight_start/3, flight_record/6, flight_recent/2, taken/1, option_values/0, reason_shapes/0]).
@@ -28,7 +29,8 @@
 -nifs([own/2, owner/1, set_options/2, options/1, finish/1, stop_reading/1, close/1]).
 -nifs([cipher/0, link_receive_key/3, link_send_key/3, receive_key/3, send_key/3, guard/1, end_stream/2]).
 -nifs([flight_start/3, flight_record/6, flight_recent/2, taken/1, option_values/0, reason_shapes/0]).
--nifs([statistics/1, all_statistics/0, link/4, link_end/1, link_numbers/0, take_back/1, can_decompress/0]).
+-nifs([statistics/1, all_statistics/0, link/4, link_end/1, release_link/1, link_numbers/0, take_back/1,
+       can_decompress/0]).
 -nifs([loaded/0, features/0]).
 
 -type conn() :: reference().
@@ -330,6 +332,9 @@ end_stream(Guard, Reason) -> late(?FUNCTION_NAME, [Guard, Reason]).
 
 -spec link_end(link()) -> up | inet_rdma:reason().
 link_end(Link) -> late(?FUNCTION_NAME, [Link]).
+
+-spec release_link(link()) -> ok.
+release_link(Link) -> late(?FUNCTION_NAME, [Link]).
 
 -spec take_back(Socket :: non_neg_integer()) -> ok.
 take_back(Socket) -> late(?FUNCTION_NAME, [Socket]).

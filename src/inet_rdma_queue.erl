@@ -1,7 +1,7 @@
 %% A queue pair that carries a link, under the link's port.
 -module(inet_rdma_queue).
 
--export([config/1, open/6, port/1, fabric/1, keys/1, ended/1]).
+-export([config/1, open/6, port/1, fabric/1, keys/1, ended/1, release/1]).
 -export_type([t/0]).
 
 %% A map, as a guard keeps it while this module may be loaded anew.
@@ -46,6 +46,16 @@ keys(#{native := Native, is_encrypted := IsEncrypted}) -> inet_rdma_keys:new({li
 ended(Queue) ->
     Reason = reason(Queue),
     {Reason, why(Reason), lists:member(Reason, [closed, peer_gone, unknown])}.
+
+%% The queue pair carries the link no more: it ends when the port has dropped it, even if a process that sleeps still
+%% has this term.
+-spec release(t()) -> ok.
+release(#{native := Native}) ->
+    try inet_rdma_nif:release_link(Native)
+    catch
+        %% inet_rdma_nif was loaded anew.
+        error:_ -> ok
+    end.
 
 %% unknown: the connection is still up, or inet_rdma_nif was loaded anew, and the old term is not valid any more.
 reason(#{native := Native}) ->

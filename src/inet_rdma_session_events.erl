@@ -371,7 +371,8 @@ carried_by(Queue, Why, #{node := Node, supervisor := Supervisor} = Guarded) ->
 
 %% The queue pair carries the link; none: TCP does. Puts the queue pair's keys in use, and begins to look whether the
 %% link is idle.
-on(Queue, #{keys := Before, idle := Idle} = Guarded) ->
+on(Queue, #{queue := Last, keys := Before, idle := Idle} = Guarded) ->
+    _ = [inet_rdma_queue:release(Last) || Last =/= none, Last =/= Queue],
     {Early, Keys} = inet_rdma_session_keys:handle_queue(Queue, Before),
     On = Guarded#{queue := Queue, keys := Keys,
                          idle := case Queue of

@@ -23,7 +23,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use crate::connection_end::{ConnectionEnd, End};
 use crate::ended;
 use crate::refusal::{self, failed_call};
-use crate::registry::{Names, Registry};
+use crate::registry::{Left, Names, Registry};
 use turn::Turn;
 
 /// Events of one source that are taken before the next source has its turn.
@@ -155,11 +155,16 @@ impl Events {
 
     /// Removes a connection: the objects that events name it by are about to be destroyed.
     pub(crate) fn remove(&self, names: Names, id: &CmId) {
+        // The connection may have ended for another reason before the removal of its device is known.
+        self.pull(names);
         let mut registry = self.registry.lock();
-        if registry.remove(names) {
+        if let Left::Last { is_removed } = registry.remove(names) {
             if let Some(device) = id.device() {
                 // The thread may have removed it.
                 let _ = epoll::delete(&self.watch, device.async_fd());
+            }
+            if is_removed {
+                id.give_device_up();
             }
         }
     }
@@ -168,9 +173,9 @@ impl Events {
     /// of other connections whose ends this call finds.
     pub(crate) fn pull(&self, names: Names) {
         let mut pending = Vec::new();
-        let registry = self.registry.lock();
+        let mut registry = self.registry.lock();
         // The thread finds this failure, too.
-        let _ = self.take_of_connections(&registry, PULLED_MAX, &mut pending);
+        let _ = self.take_of_connections(&mut registry, PULLED_MAX, &mut pending);
         self.take_of_device(&registry, names.device, PULLED_MAX, &mut pending);
         drop(registry);
         if !pending.is_empty() {
@@ -219,14 +224,14 @@ impl Events {
                 CALLED => {
                     self.called.clear();
                     pending.append(&mut self.pending.lock());
-                    if self.take_of_connections(&self.registry.lock(), BATCH, &mut pending)? {
+                    if self.take_of_connections(&mut self.registry.lock(), BATCH, &mut pending)? {
                         // Events that were moved to the channel did not make it readable.
                         self.called.set();
                     }
                 }
                 CHANNEL => {
                     // Events that are left keep it readable.
-                    let _is_rest = self.take_of_connections(&self.registry.lock(), BATCH, &mut pending)?;
+                    let _is_rest = self.take_of_connections(&mut self.registry.lock(), BATCH, &mut pending)?;
                 }
                 CRASH => self.disconnect_all(),
                 device => self.take_of_device(&self.registry.lock(), device as usize, BATCH, &mut pending),
@@ -250,7 +255,7 @@ impl Events {
     /// Takes up to `max` events of connections. True: there may be more.
     fn take_of_connections(
         &self,
-        registry: &Registry<Arc<CmId>>,
+        registry: &mut Registry<Arc<CmId>>,
         max: usize,
         pending: &mut Vec<Arc<ConnectionEnd>>,
     ) -> Result<bool, FabricError> {
@@ -258,6 +263,9 @@ impl Events {
             let Some(event) = self.channel.next_event().map_err(failed_call)? else {
                 return Ok(false);
             };
+            if event.kind == Kind::DeviceRemoval {
+                registry.device_is_removed(event.id);
+            }
             let (Some(end), Some(connection_end)) = (end_by(event.kind), registry.connection(event.id)) else {
                 continue;
             };

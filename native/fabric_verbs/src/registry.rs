@@ -19,11 +19,32 @@ pub(crate) struct Names {
 /// The connections. Each is removed before the objects that name it are destroyed. `I` keeps a device open.
 pub(crate) struct Registry<I> {
     /// The connections by their ids.
-    connections: HashMap<usize, (Arc<ConnectionEnd>, I)>,
+    connections: HashMap<usize, Entry<I>>,
     /// The ids of queue pairs and completion queues.
     ids: HashMap<usize, usize>,
-    /// The ids on each device that is in use.
-    devices: HashMap<usize, HashSet<usize>>,
+    /// The devices that are in use.
+    devices: HashMap<usize, InUse>,
+}
+
+struct Entry<I> {
+    end: Arc<ConnectionEnd>,
+    keeps_open: I,
+    device: usize,
+}
+
+#[derive(Default)]
+struct InUse {
+    ids: HashSet<usize>,
+    is_removed: bool,
+}
+
+/// The device of a connection that was removed from the registry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// Another connection is on it.
+    InUse,
+    /// It was the last one on it. `is_removed`: the device was removed from the machine.
+    Last { is_removed: bool },
 }
 
 impl<I> Default for Registry<I> {
@@ -39,46 +60,60 @@ impl<I> Default for Registry<I> {
 impl<I> Registry<I> {
     /// Adds a connection. True: it is the first on its device.
     pub(crate) fn insert(&mut self, names: Names, end: Arc<ConnectionEnd>, device: I) -> bool {
-        self.connections.insert(names.id, (end, device));
+        let entry = Entry {
+            end,
+            keeps_open: device,
+            device: names.device,
+        };
+        self.connections.insert(names.id, entry);
         self.ids.insert(names.queue_pair, names.id);
         self.ids.extend(names.completion_queues.map(|queue| (queue, names.id)));
         let on_device = self.devices.entry(names.device).or_default();
-        on_device.insert(names.id);
-        on_device.len() == 1
+        on_device.ids.insert(names.id);
+        on_device.ids.len() == 1
     }
 
-    /// Removes a connection. True: it was the last on its device.
-    pub(crate) fn remove(&mut self, names: Names) -> bool {
+    /// Removes a connection.
+    pub(crate) fn remove(&mut self, names: Names) -> Left {
         self.connections.remove(&names.id);
         self.ids.remove(&names.queue_pair);
         for queue in names.completion_queues {
             self.ids.remove(&queue);
         }
         let Some(on_device) = self.devices.get_mut(&names.device) else {
-            return false;
+            return Left::InUse;
         };
-        on_device.remove(&names.id);
-        let is_last = on_device.is_empty();
-        if is_last {
-            self.devices.remove(&names.device);
+        on_device.ids.remove(&names.id);
+        if !on_device.ids.is_empty() {
+            return Left::InUse;
         }
-        is_last
+        let is_removed = on_device.is_removed;
+        self.devices.remove(&names.device);
+        Left::Last { is_removed }
+    }
+
+    /// The device of this connection was removed from the machine.
+    pub(crate) fn device_is_removed(&mut self, id: usize) {
+        let device = self.connections.get(&id).map(|entry| entry.device);
+        if let Some(in_use) = device.and_then(|device| self.devices.get_mut(&device)) {
+            in_use.is_removed = true;
+        }
     }
 
     /// The connection with this id.
     pub(crate) fn connection(&self, id: usize) -> Option<&Arc<ConnectionEnd>> {
-        self.connections.get(&id).map(|(end, _)| end)
+        self.connections.get(&id).map(|entry| &entry.end)
     }
 
     /// The value that keeps this device open; None: no connection uses it.
     pub(crate) fn device(&self, device: usize) -> Option<&I> {
-        let id = self.devices.get(&device)?.iter().next()?;
-        self.connections.get(id).map(|(_, device)| device)
+        let id = self.devices.get(&device)?.ids.iter().next()?;
+        self.connections.get(id).map(|entry| &entry.keeps_open)
     }
 
     /// All connections.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<ConnectionEnd>> {
-        self.connections.values().map(|(end, _)| end)
+        self.connections.values().map(|entry| &entry.end)
     }
 
     /// The connections that an asynchronous event of this device concerns.
@@ -89,7 +124,7 @@ impl<I> Registry<I> {
                 self.ids.get(&object).and_then(found).into_iter().collect()
             }
             Concerns::Device => {
-                let on_device = self.devices.get(&device).into_iter().flatten();
+                let on_device = self.devices.get(&device).into_iter().flat_map(|in_use| &in_use.ids);
                 on_device.filter_map(found).collect()
             }
             Concerns::News => Vec::new(),
@@ -141,7 +176,7 @@ mod tests {
     #[test]
     fn a_connection_that_was_removed_is_found_under_none_of_its_names() {
         let (mut registry, ends) = three();
-        assert!(!registry.remove(NAMES[0]), "another one is on its device");
+        assert_eq!(registry.remove(NAMES[0]), Left::InUse);
         assert!(registry.connection(10).is_none());
         for concerns in [11]
             .map(Concerns::QueuePair)
@@ -152,8 +187,21 @@ mod tests {
         }
         assert_eq!(registry.concerned(1, Concerns::Device).len(), 1);
         assert_eq!(registry.device(1), Some(&"open"));
-        assert!(registry.remove(NAMES[1]));
+        assert_eq!(registry.remove(NAMES[1]), Left::Last { is_removed: false });
         assert_eq!(registry.device(1), None);
         assert!(registry.all().all(|end| Arc::ptr_eq(end, &ends[2])));
+    }
+
+    #[test]
+    fn the_last_connection_on_a_removed_device_is_told_so() {
+        let (mut registry, _ends) = three();
+        registry.device_is_removed(10);
+        assert_eq!(
+            registry.remove(NAMES[2]),
+            Left::Last { is_removed: false },
+            "another device"
+        );
+        assert_eq!(registry.remove(NAMES[0]), Left::InUse);
+        assert_eq!(registry.remove(NAMES[1]), Left::Last { is_removed: true });
     }
 }

@@ -20,7 +20,10 @@ fn link_receive_key<'a>(
     bytes: Term<'a>,
 ) -> NifResult<Term<'a>> {
     let key = key(bytes)?;
-    Ok(taken(env, link.connection().install_receive_key(generation, &key)))
+    Ok(match link.connection() {
+        Some(connection) => taken(env, connection.install_receive_key(generation, &key)),
+        None => terms::closed_error(env),
+    })
 }
 
 /// `link_send_key(Link, Generation, Key) -> ok | {error, Reason}`: all that the link sends from here on is sealed under
@@ -34,7 +37,10 @@ fn link_send_key<'a>(
     bytes: Term<'a>,
 ) -> NifResult<Term<'a>> {
     let key = key(bytes)?;
-    Ok(taken(env, link.connection().renew_send_key(generation, &key)))
+    Ok(match link.connection() {
+        Some(connection) => taken(env, connection.renew_send_key(generation, &key)),
+        None => terms::closed_error(env),
+    })
 }
 
 /// `receive_key(Guard, Generation, Key) -> ok | {error, Reason}`: as [`link_receive_key`], of a stream.

@@ -9,6 +9,7 @@ use inet_rdma_port::can_decompress;
 use inet_rdma_port::links::{self, Carried};
 use inet_rdma_port::noted::Noted;
 use inet_rdma_port::number_keys;
+use parking_lot::Mutex;
 use rustler::{Atom, Encoder, Env, Resource, ResourceArc, Term};
 
 use crate::atoms;
@@ -19,22 +20,48 @@ use crate::registry::{self, Registered};
 use crate::terms;
 
 /// The resource behind the Erlang term `Link`: the connection of a port, which also tells of it after the port's end.
-pub struct LinkResource(Arc<Registered>);
+pub struct LinkResource {
+    id: u64,
+    state: Mutex<State>,
+}
+
+enum State {
+    Held(Arc<Registered>),
+    /// See [`release_link`]. None: the connection was still up.
+    Released(Option<Closed>),
+}
 
 #[rustler::resource_impl]
 impl Resource for LinkResource {}
 
 impl LinkResource {
-    /// The connection.
-    pub fn connection(&self) -> &Connection {
-        self.0.connection()
+    /// The connection; None: the resource has released it.
+    pub fn connection(&self) -> Option<Arc<Connection>> {
+        match &*self.state.lock() {
+            State::Held(registered) => Some(Arc::clone(registered.connection())),
+            State::Released(_) => None,
+        }
+    }
+
+    fn closed(&self) -> Option<Closed> {
+        match &*self.state.lock() {
+            State::Held(registered) => registered.connection().closed(),
+            State::Released(closed) => closed.clone(),
+        }
+    }
+
+    fn release(&self) {
+        let closed = self.closed();
+        let held = std::mem::replace(&mut *self.state.lock(), State::Released(closed));
+        // Dropped without the lock held: it may end the connection.
+        drop(held);
     }
 }
 
 impl Drop for LinkResource {
     fn drop(&mut self) {
         // Drops the connection if no port has taken it.
-        links::take(self.0.id());
+        links::take(self.id);
     }
 }
 
@@ -65,7 +92,10 @@ fn link<'a>(
             let (id, why) = (registered.id(), registered.why().to_owned());
             (
                 atoms::ok(),
-                ResourceArc::new(LinkResource(registered)),
+                ResourceArc::new(LinkResource {
+                    id,
+                    state: Mutex::new(State::Held(registered)),
+                }),
                 id,
                 fabric.name(),
                 why,
@@ -118,10 +148,18 @@ fn establish(
 /// `link_end(Link) -> up | Reason`: why the connection has ended.
 #[rustler::nif]
 fn link_end<'a>(env: Env<'a>, link: ResourceArc<LinkResource>) -> Term<'a> {
-    match link.0.connection().closed() {
+    match link.closed() {
         None => atoms::up().encode(env),
         Some(closed) => terms::closed(env, &closed),
     }
+}
+
+/// `release_link(Link) -> ok`: the term no longer keeps the connection, which ends when its port has dropped it. A term
+/// on the heap of a process that sleeps would keep the connection, its memory and its device.
+#[rustler::nif]
+fn release_link(link: ResourceArc<LinkResource>) -> Atom {
+    link.release();
+    atoms::ok()
 }
 
 /// `take_back(Socket) -> ok`: closes a descriptor that the port's command socket has answered.

@@ -6,6 +6,7 @@ mod kind;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -77,6 +78,7 @@ impl EventChannel {
             Some(id) if kind == Kind::ConnectRequest => Some(CmId {
                 raw: id,
                 channel: Mutex::new(Arc::clone(self)),
+                gives_device_up: AtomicBool::new(false),
             }),
             _ => None,
         };
@@ -160,6 +162,8 @@ impl Conduct<'_> {
 pub struct CmId {
     raw: NonNull<rdma_cm_id>,
     channel: Mutex<Arc<EventChannel>>,
+    /// True: the id gives up its device at its end.
+    gives_device_up: AtomicBool,
 }
 
 // SAFETY: librdmacm may be called from any thread; the fields that are read here change only in calls that make a
@@ -198,6 +202,7 @@ impl CmId {
         Ok(CmId {
             raw: NonNull::new(raw).ok_or(VerbsError::of(DOING, libc::ENOMEM))?,
             channel: Mutex::new(Arc::clone(channel)),
+            gives_device_up: AtomicBool::new(false),
         })
     }
 
@@ -214,6 +219,12 @@ impl CmId {
     pub fn device(&self) -> Option<Device<'_>> {
         // SAFETY: the id lives; librdmacm keeps the device of an id open as long as the id.
         unsafe { NonNull::new(self.raw.as_ref().verbs).map(|context| Device::of(context)) }
+    }
+
+    /// The device was removed, and no other connection uses it: the end of this id lets the kernel complete the
+    /// removal. librdmacm itself keeps the device open until the process ends.
+    pub fn give_device_up(&self) {
+        self.gives_device_up.store(true, Ordering::Relaxed);
     }
 
     /// Makes asking the device for asynchronous events never block.
@@ -360,6 +371,12 @@ impl CmId {
 
 impl Drop for CmId {
     fn drop(&mut self) {
+        if *self.gives_device_up.get_mut() {
+            if let Some(device) = self.device() {
+                // Without a descriptor for it the kernel completes the removal at the process's end.
+                let _ = device.give_up();
+            }
+        }
         // SAFETY: created by `create` or with a request, destroyed once; queue pairs, protection domains and channels
         // of its device hold a reference to it, so none is left. Its events were acknowledged as they were taken.
         let _ = unsafe { rdma_destroy_id(self.raw.as_ptr()) };

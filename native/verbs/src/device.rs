@@ -2,7 +2,8 @@
 
 use std::ffi::CStr;
 use std::marker::PhantomData;
-use std::os::fd::BorrowedFd;
+use std::mem::ManuallyDrop;
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 
 use rdma_sys::{
@@ -139,6 +140,22 @@ impl<'a> Device<'a> {
             active_mtu_bytes: bytes(attributes.active_mtu),
             max_mtu_bytes: bytes(attributes.max_mtu),
         })
+    }
+
+    /// Closes the kernel's side of a context whose device was removed: the kernel waits for that before it completes
+    /// the removal. /dev/null takes the place of the context's two descriptors, so the context itself stays valid, and
+    /// further calls for the device fail.
+    pub(crate) fn give_up(self) -> Result<(), rustix::io::Errno> {
+        use rustix::fs::{Mode, OFlags, open};
+        let nothing = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        // SAFETY: an open context.
+        let context = unsafe { self.context.as_ref() };
+        for descriptor in [context.cmd_fd, context.async_fd] {
+            // SAFETY: the context owns the descriptor, and closes it: not this value.
+            let mut descriptor = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(descriptor) });
+            rustix::io::dup3(&nothing, &mut descriptor, rustix::io::DupFlags::CLOEXEC)?;
+        }
+        Ok(())
     }
 
     /// Readable when the device has an asynchronous event.

@@ -46,7 +46,8 @@ count(Peer, N) ->
     {?MODULE, Peer} ! {count, self(), N},
     receive
         {counted, N} ->
-            say("counted ~b, resumes ~p", [N, resumes(Peer)]),
+            {Resumes, Fabric} = carried(Peer),
+            say("counted ~b, resumes ~p over ~p", [N, Resumes, Fabric]),
             receive after ?PAUSE_MS -> ok end,
             count(Peer, N + 1);
         {nodedown, Peer, Info} ->
@@ -58,10 +59,11 @@ count(Peer, N) ->
         count(Peer, N)
     end.
 
-resumes(Peer) ->
+carried(Peer) ->
     case inet_rdma:info(Peer) of
-        #{resumes := Resumes} -> Resumes;
-        Other -> Other
+        #{resumes := Resumes, fabric := Fabric} -> {Resumes, Fabric};
+        #{fabric := Fabric} -> {none, Fabric};
+        undefined -> {none, none}
     end.
 
 say(Format, Arguments) -> io:format("~~ " ++ Format ++ "~n", Arguments).

@@ -180,8 +180,7 @@ wrong_cookie(Config) ->
     end),
     ?assertEqual([name(B)], call(A, erlang, nodes, [])).
 
-%% With streams both ways. The device is another one than that of the pair, which stays connected. The kernel may hold
-%% on to it until the last process that has it open ends.
+%% With streams both ways. The device is another one than that of the pair, which stays connected.
 device_removed(Config) -> device_removed(Config, [], []).
 
 %% The bytes in the device's queues are records, which say less than they are long.
@@ -229,10 +228,11 @@ device_removed(Config, Rdma, Args) ->
     ?assertEqual(nomatch, string:find(inet_rdma_test_link:why(C, D), "going_rdma")),
     ok = call(C, inet_rdma_test_data, echo_and_compare, [name(D), [0, 1000, 200000]]),
     [[] = call(Node, inet_rdma_test_watch, seen, [Watcher]) || {Node, Watcher, _} <- Watched],
-    [inet_rdma_test_node:stop(Node) || Node <- Going],
+    %% No node keeps the device open.
     receive
         {'DOWN', Ref, process, Removing, Reason} -> ?assertEqual(normal, Reason)
     end,
+    [inet_rdma_test_node:stop(Node) || Node <- Going],
     ?assertEqual([name(B)], call(A, erlang, nodes, [])).
 
 ping(Answer, Node) ->
