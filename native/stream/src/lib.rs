@@ -17,7 +17,7 @@
 //! * The ring never overflows: the sender counts the bytes that it has written and that were acknowledged; no byte is
 //!   acknowledged before it is copied out.
 //! * An acknowledgement comes when it is needed: a sender waits only at a full ring, and an acknowledgement is due once
-//!   a quarter of the ring is read.
+//!   half of the ring is read.
 //! * A direct transfer never overtakes ring bytes: a direct phase begins with an empty ring, and indirect bytes end it
 //!   on arrival.
 //! * An advertisement is used only at its true byte. The receiver enters a direct phase P with an empty ring, so the

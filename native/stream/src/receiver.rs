@@ -370,11 +370,11 @@ impl Receiver {
         posted.map(|posted| posted.receive.id)
     }
 
-    /// True if an acknowledgement is due: a quarter of the ring is freed, at least one byte and at most
-    /// [`ACK_BYTES_MAX`]. A sender that found the ring full waits for it, so it must be due at the latest when the ring
-    /// is empty. After the peer's end none is due.
+    /// True if an acknowledgement is due: half of the ring is freed, at least one byte and at most [`ACK_BYTES_MAX`]. A
+    /// sender that found the ring full waits for it, so it must be due at the latest when the ring is empty; an earlier
+    /// one wakes that sender more often, each time for less. After the peer's end none is due.
     pub fn ack_due(&self) -> bool {
-        self.has_unacked() && self.freed.0 - self.acked.0 >= u64::from(self.ring.bytes() / 4).min(ACK_BYTES_MAX)
+        self.has_unacked() && self.freed.0 - self.acked.0 >= u64::from(self.ring.bytes() / 2).min(ACK_BYTES_MAX)
     }
 
     /// True if bytes were freed that are not acknowledged, and the peer has not finished.

@@ -234,10 +234,10 @@ fn no_more_is_advertised_than_the_peer_holds() {
 fn small_reads_share_an_acknowledgement() {
     let (mut a, mut b) = pair();
     pass(&mut a, &mut b, 100);
-    assert_eq!(b.handle_copied(24), None);
+    assert_eq!(b.handle_copied(49), None);
     assert_eq!(b.poll_control(), None);
     assert_eq!(b.handle_copied(1), None);
-    let freed = Seq(25);
+    let freed = Seq(50);
     assert_eq!(
         b.poll_control(),
         Some(Control {
