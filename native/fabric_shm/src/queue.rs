@@ -196,6 +196,18 @@ impl Producer {
         queue.header.armed.0.swap(0, Ordering::AcqRel) == 1
     }
 
+    /// True if the consumer has not taken this number of entries. A peer's head that is wrong is found by the next push.
+    pub(crate) fn is_ahead(&mut self, queue: Queue<'_>, entries: u64) -> bool {
+        if self.tail - self.head < entries {
+            return false;
+        }
+        let said = queue.header.head.0.load(Ordering::Acquire);
+        if self.head <= said && said <= self.tail {
+            self.head = said;
+        }
+        self.tail - self.head >= entries
+    }
+
     fn look_at_head(&mut self, queue: Queue<'_>) -> Result<(), PushError> {
         let said = queue.header.head.0.load(Ordering::Acquire);
         if said < self.head || said > self.tail {

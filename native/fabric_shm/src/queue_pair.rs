@@ -219,6 +219,10 @@ impl QueuePair for ShmQueuePair {
         Some(WriteRoom::UNLIMITED)
     }
 
+    fn peer_is_behind(&self, entries: u32) -> bool {
+        self.producer.lock().is_ahead(self.peer.memory.queue(), entries.into())
+    }
+
     fn poll(&self, out: &mut [Completion]) -> Result<usize, FabricError> {
         let queue = self.own_memory.queue();
         let mut taken = 0;

@@ -36,6 +36,15 @@ const SLICES: usize = 256;
 /// bytes.
 pub const GATHERED_BYTES: usize = 16 * 1024;
 
+/// A side that has sent this number of packets since the last one came sends ahead: it waits for no answer. Requests and
+/// answers of many processes pass this number rarely; to share transfers cost an rpc of 100 processes 5 %.
+const AHEAD_PACKETS: u32 = 64;
+
+/// From this number of entries on that the peer has not taken, small packets of a side that sends ahead share a
+/// transfer: the peer has work until the timer. 8 are sometimes taken before it, 64 leave a single sender of 1 KB most
+/// of its entries.
+const BEHIND_ENTRIES: u32 = 32;
+
 /// The condition for which the port waits before it reads packets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Input {
@@ -70,8 +79,10 @@ pub struct Queue {
     output: Output,
     id: PathId,
     is_mortal: bool,
-    /// True: small packets wait to share a transfer.
+    /// True: small packets always wait to share a transfer.
     post_is_costly: bool,
+    /// Packets that this side has sent since the last one came.
+    ahead: u32,
     received: Vec<Received<Block>>,
     /// Ticks sent over the queue pair.
     ticks: u64,
@@ -93,6 +104,7 @@ impl Queue {
             id,
             is_mortal: queue_pair.capabilities().transport != Transport::SharedMemory,
             post_is_costly: queue_pair.capabilities().post_is_costly,
+            ahead: 0,
             received: Vec::new(),
             ticks: 0,
             asked: Asked::default(),
@@ -112,9 +124,11 @@ impl Queue {
         self.is_mortal
     }
 
-    /// True if small packets wait to share a transfer.
-    pub fn post_is_costly(&self) -> bool {
+    /// Whether the next packet, if it is small, waits to share a transfer with others. Called once for each packet.
+    pub fn shares_next(&mut self) -> bool {
+        self.ahead = self.ahead.saturating_add(1);
         self.post_is_costly
+            || self.ahead > AHEAD_PACKETS && self.connection().queue_pair().peer_is_behind(BEHIND_ENTRIES)
     }
 
     fn connection(&self) -> &Arc<Connection> {
@@ -209,6 +223,9 @@ impl Queue {
         };
         self.input = if is_armed { Input::Armed } else { Input::Due };
         let (packets, bytes) = self.deliver(port, tally);
+        if packets > 0 {
+            self.ahead = 0;
+        }
         session.handle_queue_packets(bytes);
         (packets, end)
     }

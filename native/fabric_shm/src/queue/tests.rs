@@ -31,6 +31,27 @@ impl Held {
     }
 }
 
+#[test]
+fn a_producer_is_ahead_until_the_consumer_has_taken_its_entries() {
+    let held = Held::new(8);
+    let (mut producer, consumer) = (Producer::new(8), Consumer::new());
+    for bytes in 1..=3 {
+        assert!(!producer.is_ahead(held.queue(), 3));
+        producer.push(held.queue(), &notice(bytes)).expect("room");
+    }
+    assert!(producer.is_ahead(held.queue(), 3));
+    pop(&consumer, held.queue(), |_, _| true).expect("an honest entry");
+    assert!(producer.is_ahead(held.queue(), 3), "the consumer has not told of it");
+    consumer.release(held.queue());
+    assert!(!producer.is_ahead(held.queue(), 3));
+    assert!(producer.is_ahead(held.queue(), 2));
+    held.header.head.0.store(9, Ordering::Relaxed);
+    assert!(
+        producer.is_ahead(held.queue(), 2),
+        "a head beyond the tail counts for nothing"
+    );
+}
+
 fn notice(bytes: u32) -> Completion {
     Completion::Notice(Notice {
         direct: bytes % 2 == 0,

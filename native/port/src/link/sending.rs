@@ -83,7 +83,8 @@ impl Link {
             self.session.append(packet.bytes(), |log| packet.append_to(log, 0));
             return;
         };
-        let may_gather = queue.post_is_costly() && packet.bytes() <= GATHERED_BYTES;
+        let shares = queue.shares_next() || self.gathers;
+        let may_gather = shares && packet.bytes() <= GATHERED_BYTES;
         if !may_gather && !self.gathers && !queue.is_blocked() && self.session.passes() {
             let length = u32::try_from(packet.bytes()).unwrap_or(u32::MAX).to_be_bytes();
             let total = LENGTH_BYTES + packet.bytes();
