@@ -246,7 +246,7 @@ pub trait QueuePair: Send + Sync {
     /// [`Self::arm`] (the engine holds the connection's lock). Err once all completions before a fault have been taken,
     /// and from then on.
     fn poll(&self, out: &mut [Completion]) -> Result<usize, FabricError>;
-    /// True if the peer has not taken this number of the entries that this side has posted. False where it is not known.
+    /// True if the peer has this number of entries, or more, to take. False where that is not known.
     fn peer_is_behind(&self, _entries: u32) -> bool {
         false
     }

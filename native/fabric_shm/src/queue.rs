@@ -196,7 +196,8 @@ impl Producer {
         queue.header.armed.0.swap(0, Ordering::AcqRel) == 1
     }
 
-    /// True if the consumer has not taken this number of entries. A peer's head that is wrong is found by the next push.
+    /// True if the consumer has not taken this number of entries. A wrong head of the peer's counts for nothing here:
+    /// the next push finds it.
     pub(crate) fn is_ahead(&mut self, queue: Queue<'_>, entries: u64) -> bool {
         if self.tail - self.head < entries {
             return false;

@@ -17,6 +17,7 @@ mod numbers;
 mod port;
 mod queue;
 mod round_trips;
+mod sharing;
 #[allow(missing_docs, reason = "the names are those of erl_driver.h")]
 mod sys;
 mod tally;

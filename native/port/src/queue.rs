@@ -16,6 +16,7 @@ use crate::block::{Block, Held};
 use crate::links::{self, Carried};
 use crate::noted::Noted;
 use crate::port::{Packet, Port};
+use crate::sharing::Sharing;
 use crate::tally::{QueuePackets, QueueWork, Tally};
 
 /// Maximum that one callback gives to the VM; then other ports and processes have their turn.
@@ -35,15 +36,6 @@ const SLICES: usize = 256;
 /// Packets above this size do not wait to share a transfer with others: their post costs less than the copy of their
 /// bytes.
 pub const GATHERED_BYTES: usize = 16 * 1024;
-
-/// A side that has sent this number of packets since the last one came sends ahead: it waits for no answer. Requests and
-/// answers of many processes pass this number rarely; to share transfers cost an rpc of 100 processes 5 %.
-const AHEAD_PACKETS: u32 = 64;
-
-/// From this number of entries on that the peer has not taken, small packets of a side that sends ahead share a
-/// transfer: the peer has work until the timer. 8 are sometimes taken before it, 64 leave a single sender of 1 KB most
-/// of its entries.
-const BEHIND_ENTRIES: u32 = 32;
 
 /// The condition for which the port waits before it reads packets.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -79,10 +71,7 @@ pub struct Queue {
     output: Output,
     id: PathId,
     is_mortal: bool,
-    /// True: small packets always wait to share a transfer.
-    post_is_costly: bool,
-    /// Packets that this side has sent since the last one came.
-    ahead: u32,
+    sharing: Sharing,
     received: Vec<Received<Block>>,
     /// Ticks sent over the queue pair.
     ticks: u64,
@@ -103,8 +92,7 @@ impl Queue {
             output: Output::Free,
             id,
             is_mortal: queue_pair.capabilities().transport != Transport::SharedMemory,
-            post_is_costly: queue_pair.capabilities().post_is_costly,
-            ahead: 0,
+            sharing: Sharing::new(queue_pair.capabilities().post_is_costly),
             received: Vec::new(),
             ticks: 0,
             asked: Asked::default(),
@@ -118,17 +106,15 @@ impl Queue {
         self.id
     }
 
-    /// True if the queue pair may be lost while the peer's process lives, as over a device. Over shared memory it is
-    /// not.
+    /// True if the queue pair may be lost while the peer's process lives: over a device, not over shared memory.
     pub fn is_mortal(&self) -> bool {
         self.is_mortal
     }
 
     /// Whether the next packet, if it is small, waits to share a transfer with others. Called once for each packet.
     pub fn shares_next(&mut self) -> bool {
-        self.ahead = self.ahead.saturating_add(1);
-        self.post_is_costly
-            || self.ahead > AHEAD_PACKETS && self.connection().queue_pair().peer_is_behind(BEHIND_ENTRIES)
+        self.sharing
+            .next(|entries| self.carried.connection.queue_pair().peer_is_behind(entries))
     }
 
     fn connection(&self) -> &Arc<Connection> {
@@ -198,10 +184,7 @@ impl Queue {
 
     /// Whether a turn of the port has nothing to look for.
     pub fn is_idle_look(&self) -> bool {
-        match self.input {
-            Input::Held | Input::Armed => true,
-            Input::Looking | Input::Due => false,
-        }
+        matches!(self.input, Input::Held | Input::Armed)
     }
 
     /// True if only the timer asked for a look, and the queue is empty. Takes no lock.
@@ -223,9 +206,7 @@ impl Queue {
         };
         self.input = if is_armed { Input::Armed } else { Input::Due };
         let (packets, bytes) = self.deliver(port, tally);
-        if packets > 0 {
-            self.ahead = 0;
-        }
+        self.sharing.handle_received(packets);
         session.handle_queue_packets(bytes);
         (packets, end)
     }
