@@ -1,8 +1,8 @@
 //! Decides whether small packets of a queue pair share a transfer.
 //!
 //! A packet that goes at once is the fastest answer, and costs an entry of the queue. Where a post is costly small
-//! packets always wait for others, until the timer of 0 ms at most. Over shared memory they wait if that delays nothing:
-//! this side sends ahead, and the peer has entries to take.
+//! packets always wait for others, until the timer of 0 ms at most. Over shared memory they wait where that delays
+//! nothing: this side sends ahead, and the peer has entries to take.
 
 /// A side that has sent this number of packets since the last one came sends ahead: it waits for no answer. Requests
 /// and answers of many processes pass this number rarely; to share theirs cost an rpc of 100 processes 5 %.

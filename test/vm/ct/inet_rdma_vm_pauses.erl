@@ -35,11 +35,11 @@ count(Peer) ->
     ok = connect(Peer),
     count(Peer, 1).
 
-%% A message to a node that is not there yet is lost, and nothing tells of it.
+%% A message to a node or a name that is not there yet is lost, and nothing tells of it.
 connect(Peer) ->
-    case net_kernel:connect_node(Peer) of
-        true -> ok;
-        false -> receive after 1000 -> connect(Peer) end
+    case net_kernel:connect_node(Peer) andalso rpc:call(Peer, erlang, whereis, [?MODULE]) of
+        Listener when is_pid(Listener) -> ok;
+        _ -> receive after 1000 -> connect(Peer) end
     end.
 
 count(Peer, N) ->
