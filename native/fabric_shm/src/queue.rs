@@ -202,10 +202,7 @@ impl Producer {
         if self.tail - self.head < entries {
             return false;
         }
-        let said = queue.header.head.0.load(Ordering::Acquire);
-        if self.head <= said && said <= self.tail {
-            self.head = said;
-        }
+        let _full_or_wrong = self.look_at_head(queue);
         self.tail - self.head >= entries
     }
 
