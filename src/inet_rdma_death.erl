@@ -37,8 +37,8 @@
 %% For how long an own address refuses before the link ends without a word of the name server: a listener that is closed
 %% for a moment is back by then.
 -define(REFUSED_MS, 1000).
-%% Time after which the link ends if the other side has ended the connection in order and nothing answers: more than two
-%% attempts of two seconds, with two SYNs each. A load balancer that ends connections as it starts anew answers again by
+%% Time after which the link ends if the peer's host shows that it is well and nothing answers: more than two attempts
+%% of two seconds, with two SYNs each. A load balancer that ends connections as it starts anew answers again by
 %% then, or has refused.
 -define(SILENT_MS, 5500).
 
@@ -111,15 +111,21 @@ refused_for_long(Own, Candidates, #{is_in_order := IsInOrder, is_same_host := Is
         false -> undecided
     end.
 
-%% After an end in order the peer's host is well. If the peer's process lives, too, its listener answers, or it connects
-%% by itself.
-silence(#{is_in_order := true, has_answered := false, uncarried_ms := Ms, candidates := Candidates}) when
-    Ms >= ?SILENT_MS
-->
+%% After an end in order, or a word of its name server that does not know the node, the peer's host is well. (The kernel
+%% of a killed node resets a connection from which the node has not read all.) If the peer's process lives, too, its
+%% listener answers, or it connects by itself.
+silence(#{has_answered := false, uncarried_ms := Ms, candidates := Candidates} = Facts) when Ms >= ?SILENT_MS ->
     Used = [Outcome || #{origin := Origin, outcome := Outcome} <- Candidates, Origin =/= told],
     case lists:member(unanswered, Used) andalso not lists:member(refused, Used) of
-        true -> {dead, <<"the other side ended its TCP connection, and nothing answers at its address">>};
+        true -> silent(Facts);
         false -> undecided
     end;
 silence(_Facts) ->
+    undecided.
+
+silent(#{is_in_order := true}) ->
+    {dead, <<"the other side ended its TCP connection, and nothing answers at its address">>};
+silent(#{name_server := {unknown, true}}) ->
+    {dead, <<"its TCP connection ended, nothing answers at its address, and its name server does not know it">>};
+silent(_Facts) ->
     undecided.

@@ -10,7 +10,7 @@
 -export([init_per_testcase/2, end_per_testcase/2]).
 -export([kill/1, orderly_ends/1, restart/1, killed_by_heart/1, disconnect/1, exit_of_the_supervisor/1, stopped_peer/1]).
 -export([kill_while_suspended/1, restarted_peer/1, survives_nothing/1, survives_not_for_long/1]).
--export([kill_behind_a_firewall/1, reset_behind_a_firewall/1]).
+-export([kill_behind_a_firewall/1, kill_with_unread_bytes_behind_a_firewall/1, reset_behind_a_firewall/1]).
 
 %% Longer than any wait of the cases: no end may come from there.
 -define(SURVIVE_MS, 600000).
@@ -30,7 +30,7 @@ groups() ->
     inet_rdma_test_ways:groups([
         kill, orderly_ends, restart, killed_by_heart, disconnect, exit_of_the_supervisor, stopped_peer,
         kill_while_suspended, restarted_peer, survives_nothing, survives_not_for_long,
-        kill_behind_a_firewall, reset_behind_a_firewall
+        kill_behind_a_firewall, kill_with_unread_bytes_behind_a_firewall, reset_behind_a_firewall
     ]).
 
 init_per_suite(Config) ->
@@ -60,7 +60,11 @@ init_per_testcase(survives_not_for_long, Config) ->
     end;
 init_per_testcase(restarted_peer, Config) ->
     sessions(Config);
-init_per_testcase(Case, Config) when Case =:= kill_behind_a_firewall; Case =:= reset_behind_a_firewall ->
+init_per_testcase(Case, Config) when
+    Case =:= kill_behind_a_firewall;
+    Case =:= kill_with_unread_bytes_behind_a_firewall;
+    Case =:= reset_behind_a_firewall
+->
     case {proplists:get_value(way, Config), sessions(Config)} of
         {_, {skip, _} = Skip} -> Skip;
         {shm, _} -> {skip, "shared memory does not lead to another host"};
@@ -275,12 +279,22 @@ survives_not_for_long(Config) ->
 %% The peer's kernel ends the connection in order, and nothing answers at the peer's address: survive_ms is not waited
 %% for.
 kill_behind_a_firewall(Config) ->
-    [A, B] = behind_a_firewall(Config),
+    Pair = behind_a_firewall(Config),
+    killed_behind_a_firewall(kill_behind_a_firewall, Pair).
+
+killed_behind_a_firewall(Case, [A, B]) ->
     ok = call(A, inet_rdma_test_log, install, []),
-    told(A, B, kill_behind_a_firewall, fun() -> inet_rdma_test_node:kill(B) end, 30000),
+    told(A, B, Case, fun() -> inet_rdma_test_node:kill(B) end, 30000),
     inet_rdma_test_wait:until(why_in_the_log, 10000, fun() ->
         call(A, inet_rdma_test_log, contains, ["nothing answers at its address"])
     end).
+
+%% The peer's kernel resets the connection then. The peer's name server does not know the node any more.
+kill_with_unread_bytes_behind_a_firewall(Config) ->
+    [A, B] = Pair = behind_a_firewall(Config),
+    inet_rdma_test_node:suspend(B),
+    unread = call(A, erlang, send, [{nobody, name(B)}, unread]),
+    killed_behind_a_firewall(kill_with_unread_bytes_behind_a_firewall, Pair).
 
 %% After a reset the peer may live. It is stopped, so that it cannot make the next connection itself.
 reset_behind_a_firewall(Config) ->
