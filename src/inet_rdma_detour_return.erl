@@ -28,6 +28,7 @@
 %% A detour carries the session from now on. Does nothing if attempts are under way already.
 -spec start(inet_rdma_session:t()) -> ok.
 start(Session) ->
+    ok = inet_rdma_modules:load_all(),
     Name = inet_rdma_session:name(Session),
     Spec = #{id => {?MODULE, Name}, start => {?MODULE, start_link, [Session]}, restart => temporary,
              shutdown => ?STOP_MS},

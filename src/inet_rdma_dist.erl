@@ -130,6 +130,7 @@ do_accept(Driver, Kernel, AcceptPid, Accepted, MyNode, Allowed, SetupTime) ->
     receive
         {AcceptPid, controller} ->
             demonitor(Ref, [flush]),
+            ok = inet_rdma_modules:load_for_link(),
             Timer = dist_util:start_timer(SetupTime),
             {Connection, Permitted} = accepted(inet_rdma_dist_start:security(), Driver, Accepted, Allowed),
             keep(#supervised{driver = Driver, connection = Connection, role = acceptor, config = none}),
@@ -154,6 +155,7 @@ gen_setup(Driver, Node, Type, MyNode, LongOrShortNames, SetupTime) ->
               dist_util:net_ticker_spawn_options()).
 
 do_setup(Driver, Kernel, Node, Type, MyNode, LongOrShortNames, SetupTime) ->
+    ok = inet_rdma_modules:load_for_link(),
     Timer = dist_util:start_timer(SetupTime),
     Config = inet_rdma_dist_start:config(Node),
     {Connection, Host, LeadsTo, Version} =
@@ -256,8 +258,10 @@ received(Message, #supervised{config = none, connection = Connection} = Supervis
     First = list_to_binary(Message),
     case {inet_rdma_resume:is_resume(First), inet_rdma_detour:is_request(First)} of
         {true, _} ->
+            ok = inet_rdma_modules:load_all(),
             resumed(inet_rdma_resume:accept(Connection, First));
         {_, true} ->
+            ok = inet_rdma_modules:load_all(),
             ok = inet_rdma_detour_relay:accept(Connection, First),
             exit(shutdown);
         {false, false} ->

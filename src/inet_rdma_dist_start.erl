@@ -41,6 +41,7 @@ load(Error) -> Error.
 
 check_security(none) -> ok;
 check_security(tls) ->
+    ok = inet_rdma_modules:load_all(),
     case inet_rdma_tls:check() of
         ok -> ok;
         {error, Why} ->

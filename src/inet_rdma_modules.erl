@@ -1,58 +1,201 @@
-%% The modules that the links of a node need: all are loaded when the distribution starts.
+%% The modules that the links of a node need: all are in memory when the distribution starts.
 %%
 %% A node in interactive mode loads a module at its first call. The first call of what makes a lost connection anew
 %% comes with the loss, and then it may be too late: the package is removed or upgraded under the running node, so that
 %% the file is gone, or is of another version than the modules in use; or the node has no descriptor left to open it.
+%% To compile the modules for the processor is most of the time that a load takes. So the start loads what it needs
+%% itself, and reads the files of the others. All are loaded some seconds later, from memory. A link that comes up
+%% earlier loads what it needs until it is up, and the rest when it first needs that (load_all/0): a program that
+%% starts, asks another node and ends does without.
 -module(inet_rdma_modules).
 
--export([load/0, load_tls/0]).
+-export([new/0, load/0, load_for_link/0, load_all/0, load_tls/0]).
 %% Spawned.
--export([load_tls_now/0]).
+-export([load_part/2, load_tls_now/0]).
+-export_type([part/0]).
 
-%% Modules of kernel and stdlib that a loss, an attempt to resume or the log lines about them call. What a node has
-%% loaded behind its first link, and behind a loss, was compared (code:all_loaded/0).
--define(OTP, [calendar, dist_util, epp, erl_posix_msg, gen_statem, inet_gethost_native, io, io_lib, io_lib_format,
-              io_lib_pretty, ordsets, rand, re, string, unicode_util]).
+-include_lib("kernel/include/logger.hrl").
+
+%% What the start of the distribution calls: code:all_loaded/0 behind it.
+-define(START, [inet_rdma_bounded, inet_rdma_detours, inet_rdma_dist, inet_rdma_dist_start, inet_rdma_guard,
+                inet_rdma_keeper, inet_rdma_library, inet_rdma_links, inet_rdma_modules, inet_rdma_neighbours,
+                inet_rdma_nif, inet_rdma_node_watch, inet_rdma_options, inet_rdma_recorder, inet_rdma_sup,
+                inet_rdma_tcp, inet_rdma_wakeup]).
+
+%% What a link calls further until it is up, on either side, and when it ends in order. inet_rdma_crash keeps keys out
+%% of crash reports. Another module of this library is called only behind load_all/0.
+-define(LINK, [inet_rdma_crash, inet_rdma_detour, inet_rdma_detour_return, inet_rdma_link_event, inet_rdma_link_log,
+               inet_rdma_lookup, inet_rdma_nodeup, inet_rdma_offer, inet_rdma_own_offer, inet_rdma_port,
+               inet_rdma_resume, inet_rdma_session, inet_rdma_session_data, inet_rdma_session_events,
+               inet_rdma_session_guard, inet_rdma_session_idle, inet_rdma_session_keys, inet_rdma_session_loss,
+               inet_rdma_session_mover, inet_rdma_settlement_message, inet_rdma_settlement_policy, inet_rdma_setup,
+               inet_rdma_told, inet_rdma_transport]).
+
+%% Modules of OTP that a link calls until it is up, and those that a loss, an attempt to resume or the log lines about
+%% them call. What a node has loaded behind its first link, and behind a loss, was compared.
+-define(OTP_LINK, [{kernel, [dist_util]}, {stdlib, [gen_statem]}]).
+-define(OTP_REST, [{kernel, [inet_gethost_native]},
+                   {stdlib, [calendar, epp, erl_posix_msg, io, io_lib, io_lib_format, io_lib_pretty, ordsets, rand, re,
+                             string, unicode_util]}]).
 
 %% Applications of TLS, and what they call of others.
 -define(TLS_APPLICATIONS, [ssl, public_key, crypto]).
 -define(TLS_OTP, [asn1rt_nif, base64, sets]).
 
-%% Set when this node has loaded this library's modules.
--define(HAS_OWN, {?MODULE, has_own}).
+%% The part that this node has loaded; all: every part.
+-define(LOADED, {?MODULE, loaded}).
 %% Set when this node has begun to load those of TLS.
 -define(HAS_TLS, {?MODULE, has_tls}).
 
-%% Loads all modules of this library but its tools, or none of them, and those of OTP. In net_kernel's process; 54
-%% modules take about as long in one call as 15 that are loaded one by one.
+%% {Part, [{Module, File, Code}]}: what is read and not loaded. A table, as it goes soon, and the end of a persistent
+%% term costs all processes a garbage collection.
+-define(HELD, ?MODULE).
+-type part() :: link | all.
+
+%% The process that loads a part.
+-define(LOADER, inet_rdma_loader).
+-define(LOAD_MS, 5000).
+%% From the start to the load of all.
+-define(ALL_MS, 3000).
+
+%% Makes the table; the caller owns it.
+-spec new() -> ok.
+new() ->
+    ?HELD = ets:new(?HELD, [named_table, public]),
+    ok.
+
+%% Loads what a start calls, and reads the other modules of this library but its tools, and those of OTP. In
+%% net_kernel's process.
 -spec load() -> ok | {error, Why :: binary()}.
 load() ->
-    case persistent_term:get(?HAS_OWN, false) orelse code:get_mode() =:= embedded of
-        %% Another start of the distribution may find other files; or all modules of the system are loaded.
+    _ = [persistent_term:put(?LOADED, all) || not has(all), code:get_mode() =:= embedded],
+    case has(all) of
+        %% Another start of the distribution may find other files.
         true -> ok;
         false -> load(own())
     end.
 
-load({ok, Modules}) ->
-    case code:atomic_load(Modules) of
-        ok ->
-            _ = code:ensure_modules_loaded(?OTP),
-            persistent_term:put(?HAS_OWN, true);
-        {error, [{Module, Why} | _]} ->
-            cannot_load("its module ~s: ~0tp", [Module, Why])
+load({ok, Directory, Modules}) ->
+    {Start, Others} = lists:partition(fun(Module) -> lists:member(Module, ?START) end, Modules),
+    {Link, Rest} = lists:partition(fun(Module) -> lists:member(Module, ?LINK) end, Others),
+    case code:atomic_load(Start) of
+        ok -> held(read(Directory, Link), read(Directory, Rest));
+        {error, [{Module, Why} | _]} -> cannot_load(Module, Why)
     end;
 load({error, Directory}) ->
-    cannot_load("its directory ~ts cannot be read", [Directory]).
+    says("its directory ~ts cannot be read", [Directory]).
 
-cannot_load(Format, Arguments) ->
-    {error, unicode:characters_to_binary(io_lib:format(Format, Arguments))}.
+%% Those of OTP may be elsewhere in another release.
+held({Link, []}, {Rest, []}) ->
+    true = ets:insert(?HELD, [{link, of_otp(?OTP_LINK) ++ Link}, {rest, of_otp(?OTP_REST) ++ Rest}]),
+    _ = spawn(?MODULE, load_part, [all, ?ALL_MS]),
+    ok;
+held({_, LinkErrors}, {_, RestErrors}) ->
+    [{Module, Why} | _] = LinkErrors ++ RestErrors,
+    cannot_load(Module, Why).
+
+of_otp(Applications) ->
+    lists:append([begin
+                      {Codes, _} = read(filename:join(code:lib_dir(Application), "ebin"), Modules),
+                      Codes
+                  end || {Application, Modules} <- Applications]).
+
+%% What is not loaded yet.
+read(Directory, Modules) ->
+    Read = [{Module, code_of(File)} || Module <- Modules, not is_loaded(Module),
+                                       File <- [filename:join(Directory, atom_to_list(Module) ++ ".beam")]],
+    {[{Module, File, Code} || {Module, {ok, File, Code}} <- Read], [{Module, Why} || {Module, {error, Why}} <- Read]}.
+
+%% A file that is being written is too short for its own header.
+code_of(File) ->
+    case erl_prim_loader:get_file(File) of
+        {ok, <<"FOR1", Bytes:32, _/binary>> = Code, _} when byte_size(Code) >= Bytes + 8 -> {ok, File, Code};
+        %% Compressed.
+        {ok, <<31, 139, _/binary>> = Code, _} -> {ok, File, Code};
+        {ok, _, _} -> {error, badfile};
+        error -> {error, nofile}
+    end.
+
+cannot_load(Module, Why) -> says("its module ~s: ~0tp", [Module, Why]).
+
+says(Format, Arguments) -> {error, unicode:characters_to_binary(io_lib:format(Format, Arguments))}.
+
+%% Waits until what a link calls before it is up is loaded.
+-spec load_for_link() -> ok.
+load_for_link() -> has(link) orelse await(link), ok.
+
+%% Waits until all is loaded.
+-spec load_all() -> ok.
+load_all() -> has(all) orelse await(all), ok.
+
+has(Part) ->
+    case persistent_term:get(?LOADED, none) of
+        all -> true;
+        Loaded -> Loaded =:= Part
+    end.
+
+%% A module that is not loaded in time is loaded at its first call.
+await(Part) ->
+    try spawn_monitor(?MODULE, load_part, [Part, 0]) of
+        {_Pid, Ref} ->
+            receive {'DOWN', Ref, process, _, _} -> true
+            after ?LOAD_MS -> demonitor(Ref, [flush])
+            end
+    catch
+        %% The node has no room for a process.
+        error:system_limit -> false
+    end.
+
+%% One process at a time: a module that is loaded twice has old code, and a purge kills the processes that run it.
+-spec load_part(part(), DelayMs :: non_neg_integer()) -> ok.
+load_part(Part, DelayMs) ->
+    receive after DelayMs -> ok end,
+    try register(?LOADER, self()) of
+        true -> load_held(Part)
+    catch
+        error:badarg ->
+            Ref = monitor(process, ?LOADER),
+            receive {'DOWN', Ref, process, _, _} -> load_part(Part, 0) end
+    end.
+
+load_held(link) ->
+    case has(link) of
+        true ->
+            ok;
+        false ->
+            ok = load_held_of(link),
+            persistent_term:put(?LOADED, link)
+    end;
+load_held(all) ->
+    case has(all) of
+        true ->
+            ok;
+        false ->
+            _ = [ok = load_held_of(Part) || Part <- [link, rest]],
+            persistent_term:put(?LOADED, all)
+    end.
+
+%% The table ends with the distribution.
+load_held_of(Part) ->
+    try [Module || {_, Codes} <- ets:lookup(?HELD, Part), {Name, _, _} = Module <- Codes, not is_loaded(Name)] of
+        Modules ->
+            _ = [?LOG_ERROR("inet_rdma: a lost connection may not be made anew, as module ~s cannot be loaded: ~0tp",
+                            [Module, Why])
+                 || {error, Errors} <- [code:atomic_load(Modules)], {Module, Why} <- Errors],
+            _ = ets:delete(?HELD, Part),
+            ok
+    catch
+        error:badarg -> ok
+    end.
 
 %% This library's modules that are not loaded yet. Those of Elixir and the tools run beside links, not in them.
 own() ->
     Directory = filename:dirname(code:which(?MODULE)),
     case in(Directory) of
-        {ok, Modules} -> {ok, [Module || Module <- Modules, is_of_links(atom_to_list(Module)), not is_loaded(Module)]};
-        error -> {error, Directory}
+        {ok, Modules} ->
+            {ok, Directory, [Module || Module <- Modules, is_of_links(atom_to_list(Module)), not is_loaded(Module)]};
+        error ->
+            {error, Directory}
     end.
 
 is_of_links("inet6_rdma" ++ _) -> true;

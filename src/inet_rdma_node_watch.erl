@@ -151,6 +151,7 @@ look_if_due(IntervalMs, #watch{looked = Looked} = Watch) ->
     end.
 
 look(Now, Watch) ->
+    ok = inet_rdma_modules:load_all(),
     lists:foldl(fun(Counted, Looking) -> look(Counted, Now, Looking) end, Watch, inet_rdma_info:received()).
 
 look({Node, Controller, Received}, Now, #watch{links = Links} = Watch) ->

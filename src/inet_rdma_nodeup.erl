@@ -172,6 +172,7 @@ attach(Error, _Link) ->
     Error.
 
 cannot_begin(Reason, #{node := Node}) ->
+    ok = inet_rdma_modules:load_all(),
     Words = unicode:characters_to_binary(inet_rdma:format_error(Reason)),
     ok = not_up(failed, Node, <<"its session cannot begin: ", Words/binary>>),
     {error, Reason}.
@@ -201,6 +202,7 @@ not_moved(acceptor, _Move) -> <<"it has not moved yet: the option move of the pe
 of_session(Session) -> inet_rdma_transport:session(Session, inet_rdma_session:port(Session)).
 
 settle(Session, Port, Link) ->
+    ok = inet_rdma_modules:load_all(),
     #{role := Role, connection := Connection, node := Node, config := Config, own_offer := Own, offer := Offer} = Link,
     Protocol = atom_to_binary(inet_rdma_transport:protocol(Connection)),
     Settled = inet_rdma_settlement:settle(Role, Connection, Node, Config, Own, Offer, Port),

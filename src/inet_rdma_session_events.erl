@@ -298,6 +298,7 @@ settle_again(#{mover := Mover} = Guarded) -> Guarded#{mover := inet_rdma_session
 settle_later(#{mover := Mover} = Guarded) -> Guarded#{mover := inet_rdma_session_mover:later(Mover)}.
 
 start_mover(#{mover := Mover, keys := Keys} = Guarded) ->
+    ok = inet_rdma_modules:load_all(),
     Guarded#{mover := inet_rdma_session_mover:start(Mover),
                     keys := inet_rdma_session_keys:handle_settling(Keys)}.
 

@@ -68,12 +68,14 @@ event({call, From}, {carry, Queue, HasSettled}, State, #{port := Port} = Data) -
 event({timeout, Name}, _, State, Data) ->
     next(State, Data, inet_rdma_session_events:timeout(Name, Data));
 event(info, {'$inet_rdma', Port, What, {State, _, _} = Standing}, _Before, #{port := Port} = Data) ->
+    _ = [ok = inet_rdma_modules:load_all() || not is_binary(What)],
     next(State, Data, inet_rdma_session_events:told(What, Data#{standing := Standing}));
 event(info, {'DOWN', Ref, process, Pid, Exit}, State, Data) ->
     next(State, Data, inet_rdma_session_events:down({Pid, Ref}, Exit, Data));
 event(info, {tick_time, Seconds}, State, Data) ->
     next(State, Data, inet_rdma_session_events:tick_time(Seconds, Data));
 event(info, woke, State, Data) ->
+    ok = inet_rdma_modules:load_all(),
     next(State, Data, inet_rdma_session_suspicion:woke(Data));
 event(info, {'EXIT', Port, Exit}, _State, #{port := Port, log := Log} = Data) ->
     {Fabric, _} = inet_rdma_session_data:carried(Data),

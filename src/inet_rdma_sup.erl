@@ -80,6 +80,7 @@ init(?GUARDS) ->
     {ok, {(flags())#{strategy := simple_one_for_one}, [Guard]}};
 init(?MODULE) ->
     ok = inet_rdma_links:new(),
+    ok = inet_rdma_modules:new(),
     ok = inet_rdma_detours:new(),
     Keeper = #{id => inet_rdma_keeper, start => {inet_rdma_keeper, start_link, []}},
     Wakeup = #{id => inet_rdma_wakeup, start => {inet_rdma_wakeup, start_link, []}},

@@ -6,7 +6,8 @@
 -import(inet_rdma_test_node, [call/4, call/5, name/1]).
 
 -export([all/0, suite/0, init_per_testcase/2, end_per_testcase/2]).
--export([start_loads_all_modules/1, start_with_half_a_package_fails/1]).
+-export([all_modules_are_loaded_behind_the_start/1, links_need_no_file_behind_the_start/1]).
+-export([start_with_half_a_package_fails/1]).
 -export([purge_of_the_modules_is_harmless/1, reload_of_the_modules_is_harmless/1]).
 -export([guards_of_another_version_resume_a_link/1, watches_live_through_a_reload/1,
          crash_of_a_guard_shows_no_key/1]).
@@ -25,7 +26,8 @@ suite() ->
 
 all() ->
     [
-        start_loads_all_modules, start_with_half_a_package_fails, purge_of_the_modules_is_harmless,
+        all_modules_are_loaded_behind_the_start, links_need_no_file_behind_the_start,
+        start_with_half_a_package_fails, purge_of_the_modules_is_harmless,
         reload_of_the_modules_is_harmless, reloaded_modules_resume_a_link,
         guards_of_another_version_resume_a_link, watches_live_through_a_reload,
         crash_of_a_guard_shows_no_key,
@@ -41,10 +43,55 @@ end_per_testcase(_Case, _Config) ->
 
 %% So a link, its loss and its recovery load none, whose file may be gone by then or of another version. The tools that
 %% are no part of links are loaded when they are called.
-start_loads_all_modules(_Config) ->
+all_modules_are_loaded_behind_the_start(_Config) ->
     A = inet_rdma_test_node:start("a"),
-    Loaded = [Module || Module <- modules(), call(A, erlang, module_loaded, [Module])],
-    ?assertEqual([Module || Module <- modules(), not is_tool(Module)], Loaded).
+    Wanted = [Module || Module <- modules(), not is_tool(Module)],
+    inet_rdma_test_wait:until(loaded, 20000, fun() ->
+        case [Module || Module <- modules(), call(A, erlang, module_loaded, [Module])] of
+            Wanted -> true;
+            Loaded -> Wanted -- Loaded
+        end
+    end).
+
+%% Nor does a link that comes up, moves or is lost before. The package is removed as soon as the node has started.
+links_need_no_file_behind_the_start(Config) ->
+    _ = [
+        begin
+            Options = #{rdma => Rdma},
+            [Ebin, _] = Code = copy_of_the_code(Config, "gone" ++ integer_to_list(N)),
+            [A, B] = inet_rdma_test_node:start_all([{"a", Options#{code => Code}}, {"b", Options}]),
+            Loaders = call(A, inet_rdma_test_remote, stop_loaders, []),
+            ct:pal("~p: ~b loaders ended", [Rdma, Loaders]),
+            ok = file:del_dir_r(Ebin),
+            {X, Y} = case Connects of
+                         a -> {A, B};
+                         b -> {B, A}
+                     end,
+            ok = inet_rdma_test_link:connect(X, Y),
+            inet_rdma_test_wait:until({fabric, Fabric}, 10000, fun() ->
+                ok = call(B, inet_rdma_test_data, echo_and_compare, [name(A), [0, 1000, ?MB]]),
+                inet_rdma_test_link:fabric(B, A) =:= Fabric
+            end),
+            Watcher = inet_rdma_test_node:watch(B, A),
+            _ = [
+                begin
+                    Before = resumes(B, A),
+                    ok = call(Node, inet_rdma_test_remote, end_part, [socket]),
+                    inet_rdma_test_wait:until({resumed, name(Node)}, 20000, fun() -> resumes(B, A) > Before end),
+                    ok = call(B, inet_rdma_test_data, echo_and_compare, [name(A), [0, 1000, ?MB]])
+                end
+             || Node <- [A, B, A]
+            ],
+            ?assertEqual([], call(B, inet_rdma_test_watch, seen, [Watcher])),
+            inet_rdma_test_node:stop_all()
+        end
+     || {N, {Rdma, Fabric}} <- lists:enumerate([{[{fabric, tcp}, {move, never}], tcp},
+                                                {[{fabric, shm}, {move, eager}], shm},
+                                                {[{fabric, shm}, {move, busy}], shm},
+                                                {[{fabric, shm}, {required, true}], shm}]),
+        Connects <- [a, b]
+    ],
+    ok.
 
 is_tool(Module) ->
     Name = atom_to_list(Module),
