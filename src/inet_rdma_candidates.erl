@@ -4,7 +4,7 @@
 %% Each address has a pace of its own: the pause behind an attempt that failed doubles from 20 ms on.
 -module(inet_rdma_candidates).
 
--export([new/1, resolved/2, next/2, started/2, ended/4, hurry/1, facts/3, knows/3, addresses/1]).
+-export([new/1, resolved/2, next/2, started/2, ended/4, hurry/1, facts/4, knows/3, addresses/1]).
 -export([look_up/2, has_descriptors/0]).
 %% Spawned.
 -export([looked_up/2]).
@@ -37,8 +37,10 @@
 
 -opaque t() :: #candidates{}.
 
-%% What a look-up has found: addresses of the listener, those of the name server, and what that says.
+%% What a look-up has found: addresses of the listener, those of the name server, and what that says. asked: where EPMD
+%% runs that says so; none: another name server does.
 -type found() :: #{addresses := [inet_rdma_told:address()], servers := [inet:ip_address()],
+                   asked := inet:ip_address() | none,
                    answer := {known, inet:port_number(), IsLive :: boolean()} | unknown | no_answer}.
 
 -define(RETRY_MS, 20).
@@ -183,14 +185,14 @@ change(Address, Change, #candidates{list = List} = Candidates) ->
 hurry(#candidates{list = List} = Candidates) ->
     Candidates#candidates{list = [Candidate#candidate{due = ?AT_ONCE, tries = 0} || Candidate <- List]}.
 
-%% For the verdict.
--spec facts(NowMs :: integer(), inet_rdma_death:name_server(), t()) -> map().
-facts(NowMs, NameServer, #candidates{list = List, told = Told}) ->
+%% For the verdict. Asked: as in found().
+-spec facts(NowMs :: integer(), inet_rdma_death:name_server(), Asked :: inet:ip_address() | none, t()) -> map().
+facts(NowMs, NameServer, Asked, #candidates{list = List, told = Told}) ->
     #{name_server => NameServer,
       is_same_host => Told =/= none andalso Told =/= awaited andalso inet_rdma_told:is_same_host(Told),
-      candidates => [#{origin => Origin, port => Port, is_own => IsOwn, outcome => Outcome,
+      candidates => [#{origin => Origin, port => Port, is_own => IsOwn, outcome => Outcome, has_epmd => Ip =:= Asked,
                        refused_ms => case Since of none -> 0; _ -> NowMs - Since end}
-                     || #candidate{origin = Origin, address = {_Ip, Port}, is_own = IsOwn, outcome = Outcome,
+                     || #candidate{origin = Origin, address = {Ip, Port}, is_own = IsOwn, outcome = Outcome,
                                    refused_since = Since} <- List]}.
 
 %% Whether a word of a name server at these addresses about the node is the peer's host's. HasKnown: the name server has
@@ -219,13 +221,22 @@ looked_up(Node, Driver) ->
     [Name, Host] = string:split(binary_to_list(Node), "@"),
     Epmd = net_kernel:epmd_module(),
     exit({found, case inet_rdma_lookup:address_please(Epmd, [Name, Host, Driver:family()]) of
-                     {ok, Ip, Port, _Version} -> found([Ip], {known, Port, false});
-                     {ok, Ip} -> found([Ip | inet_rdma_lookup:others(Epmd, Host, Ip, Driver)], asked(Epmd, Name, Ip));
-                     _ -> found([], no_answer)
+                     {ok, Ip, Port, _Version} -> found([Ip], none, {known, Port, false});
+                     {ok, Ip} ->
+                         Asked = case Epmd of
+                                     erl_epmd -> Ip;
+                                     _ -> none
+                                 end,
+                         found([Ip | inet_rdma_lookup:others(Epmd, Host, Ip, Driver)], Asked, asked(Epmd, Name, Ip));
+                     _ -> found([], none, no_answer)
                  end}).
 
-found(Ips, {known, Port, _} = Answer) -> #{addresses => [{Ip, Port} || Ip <- Ips], servers => Ips, answer => Answer};
-found(Ips, Answer) -> #{addresses => [], servers => Ips, answer => Answer}.
+found(Ips, Asked, Answer) ->
+    Addresses = case Answer of
+                    {known, Port, _} -> [{Ip, Port} || Ip <- Ips];
+                    _ -> []
+                end,
+    #{addresses => Addresses, servers => Ips, asked => Asked, answer => Answer}.
 
 %% EPMD drops a node when that ends. What another module answers may be a constant. `noport` also stands for a name
 %% server that does not answer; only its list of names shows that it has.

@@ -17,10 +17,10 @@
                    candidates := [candidate()]}.
 
 %% An address of the peer, with the outcome of the last attempt there. used: the address in use. is_own: the peer's very
-%% instance was reached there, and nothing in between translates the address. refused_ms: for how long it has refused
-%% every attempt.
+%% instance was reached there, and nothing in between translates the address. has_epmd: the name server is the EPMD of
+%% that host. refused_ms: for how long it has refused every attempt.
 -type candidate() :: #{origin := used | resolved | told, port := inet:port_number(), is_own := boolean(),
-                       outcome := outcome(), refused_ms := non_neg_integer()}.
+                       has_epmd := boolean(), outcome := outcome(), refused_ms := non_neg_integer()}.
 
 %% unreachable: this host has no route there.
 -type outcome() :: none | refused | unanswered | unreachable | failed | {unknown_session, answer()}
@@ -111,9 +111,9 @@ refused_for_long(Own, Candidates, #{is_in_order := IsInOrder, is_same_host := Is
         false -> undecided
     end.
 
-%% After an end in order, or a word of its name server that does not know the node, the peer's host is well. (The kernel
-%% of a killed node resets a connection from which the node has not read all.) If the peer's process lives, too, its
-%% listener answers, or it connects by itself.
+%% After an end in order the peer's host is well, or if its EPMD answers, which does not know the node: the kernel of a
+%% killed node resets a connection from which the node has not read all. If the peer's process lives, too, its listener
+%% answers, or it connects by itself.
 silence(#{has_answered := false, uncarried_ms := Ms, candidates := Candidates} = Facts) when Ms >= ?SILENT_MS ->
     Used = [Outcome || #{origin := Origin, outcome := Outcome} <- Candidates, Origin =/= told],
     case lists:member(unanswered, Used) andalso not lists:member(refused, Used) of
@@ -125,7 +125,10 @@ silence(_Facts) ->
 
 silent(#{is_in_order := true}) ->
     {dead, <<"the other side ended its TCP connection, and nothing answers at its address">>};
-silent(#{name_server := {unknown, true}}) ->
-    {dead, <<"its TCP connection ended, nothing answers at its address, and its name server does not know it">>};
+silent(#{name_server := {unknown, _}, candidates := Candidates}) ->
+    case [Candidate || #{is_own := true, has_epmd := true, outcome := unanswered} = Candidate <- Candidates] of
+        [] -> undecided;
+        _ -> {dead, <<"its TCP connection ended, nothing answers at its address, and EPMD there does not know it">>}
+    end;
 silent(_Facts) ->
     undecided.

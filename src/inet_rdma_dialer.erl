@@ -39,6 +39,7 @@
     look_up :: {due, integer()} | {running, pid(), Until :: integer()},
     look_ups = 0 :: non_neg_integer(),
     name_server = no_answer :: inet_rdma_death:name_server(),
+    asked = none :: inet:ip_address() | none,
     has_known :: boolean(),
     failure = none :: term(),
     %% The time of the next attempt over a neighbour; running: one is under way; off: there is none.
@@ -172,7 +173,7 @@ handle({'EXIT', Pid, Exit}, #dialer{look_up = {running, Pid, _}} = Dialer) ->
 handle({uncarried, Reason}, #dialer{uncarried = none, candidates = Candidates} = Dialer) ->
     Now = now_ms(),
     in_order(Reason, Dialer#dialer{uncarried = Now, candidates = inet_rdma_candidates:hurry(Candidates),
-                                   look_up = sooner(Now, Dialer), look_ups = 0});
+                                   look_up = sooner(Now, Dialer), look_ups = 0, name_server = no_answer});
 %% An attempt that gave the old connection up has failed.
 handle({uncarried, superseded}, Dialer) ->
     Dialer;
@@ -336,17 +337,16 @@ found(Exit, #dialer{look_ups = LookUps, candidates = Candidates} = Dialer) ->
     Next = Dialer#dialer{look_up = {due, Now + min(PauseMsMax, ?LOOK_UP_PAUSE_MS bsl min(LookUps, 16))},
                          look_ups = LookUps + 1},
     case Exit of
-        {found, #{addresses := Addresses, servers := Servers, answer := Answer}} ->
+        {found, #{addresses := Addresses, servers := Servers, asked := Asked, answer := Answer}} ->
             HasKnown = Dialer#dialer.has_known orelse is_tuple(Answer),
             Resolved = case Answer of
                            no_answer -> Candidates;
                            _ -> inet_rdma_candidates:resolved(Addresses, Candidates)
                        end,
-            NameServer = case Answer of
-                             unknown -> {unknown, inet_rdma_candidates:knows(HasKnown, Servers, Resolved)};
-                             _ -> Answer
-                         end,
-            Next#dialer{candidates = Resolved, name_server = NameServer, has_known = HasKnown};
+            Next#dialer{candidates = Resolved, asked = Asked, has_known = HasKnown, name_server = case Answer of
+                unknown -> {unknown, inet_rdma_candidates:knows(HasKnown, Servers, Resolved)};
+                _ -> Answer
+            end};
         _KilledOrCrashed ->
             Next#dialer{name_server = no_answer}
     end.
@@ -355,7 +355,7 @@ verdict(#dialer{uncarried = none}) ->
     alive;
 verdict(#dialer{uncarried = Since, candidates = Candidates, name_server = NameServer, port = Port} = Dialer) ->
     Now = now_ms(),
-    Facts = inet_rdma_candidates:facts(Now, NameServer, Candidates),
+    Facts = inet_rdma_candidates:facts(Now, NameServer, Dialer#dialer.asked, Candidates),
     Verdict = inet_rdma_death:verdict(Facts#{
         is_in_order => Dialer#dialer.is_in_order, uncarried_ms => Now - Since,
         has_answered => Dialer#dialer.has_answered, is_under_way => is_under_way(Dialer)

@@ -339,8 +339,9 @@ address_of(_Socket, Node) ->
         #supervised{role = initiator, address = Address} ->
             Address;
         #supervised{driver = Driver, connection = Connection} = Supervised ->
-            case {inet_rdma_transport:peername(Connection), string:split(atom_to_list(Node), "@")} of
-                {{ok, Address}, [_, Host]} ->
+            AtHost = lists:dropwhile(fun(Char) -> Char =/= $@ end, atom_to_list(Node)),
+            case {inet_rdma_transport:peername(Connection), AtHost} of
+                {{ok, Address}, [$@ | Host]} ->
                     #net_address{address = Address, host = Host, protocol = protocol(Supervised),
                                  family = Driver:family()};
                 _ ->

@@ -1,5 +1,6 @@
 %% Removes the rows of links and sessions (inet_rdma_links) that have ended: it monitors their supervisors and ports.
-%% Tells the guards of sessions when net_ticktime changes, of which net_kernel tells nobody.
+%% Tells the guards of sessions when net_ticktime changes, of which net_kernel tells nobody. Has all modules loaded some
+%% seconds behind the start.
 %%
 %% A row is written before this process is told of it. One that is started again after its death reads the tables, so it
 %% misses none.
@@ -52,6 +53,9 @@ handle(ticked, #keeper{looked = Looked} = Keeper) ->
         true -> {ok, Keeper};
         false -> {ok, look(Keeper#keeper{looked = Now})}
     end;
+handle(load_modules, Keeper) ->
+    _ = inet_rdma_modules:start_load(),
+    {ok, Keeper};
 handle(_Message, Keeper) ->
     {ok, Keeper}.
 

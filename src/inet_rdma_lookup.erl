@@ -25,8 +25,9 @@ find(Driver, Node, LongOrShortNames) ->
 %% Long names have a dot in the host or are an address; short ones have none.
 -spec split(inet_rdma_transport:driver(), node(), longnames | shortnames) -> {Name :: string(), Host :: string()}.
 split(Driver, Node, LongOrShortNames) ->
-    case string:split(atom_to_list(Node), "@", all) of
-        [Name, [_ | _] = Host] ->
+    Chars = atom_to_list(Node),
+    case {lists:splitwith(fun(Char) -> Char =/= $@ end, Chars), length([$@ || $@ <- Chars])} of
+        {{Name, [$@ | [_ | _] = Host]}, 1} ->
             case {LongOrShortNames, lists:member($., Host), Driver:parse_address(Host)} of
                 {longnames, false, {error, _}} ->
                     ?LOG_ERROR("** System running to use fully qualified hostnames **~n** Hostname ~ts is illegal **",

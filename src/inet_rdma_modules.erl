@@ -9,9 +9,9 @@
 %% starts, asks another node and ends does without.
 -module(inet_rdma_modules).
 
--export([new/0, load/0, load_for_link/0, load_all/0, load_tls/0]).
+-export([new/0, load/0, start_load/0, load_for_link/0, load_all/0, load_tls/0]).
 %% Spawned.
--export([load_part/2, load_tls_now/0]).
+-export([load_part/1, load_tls_now/0]).
 -export_type([part/0]).
 
 -include_lib("kernel/include/logger.hrl").
@@ -24,9 +24,9 @@
 
 %% What a link calls further until it is up, on either side, and when it ends in order. inet_rdma_crash keeps keys out
 %% of crash reports. Another module of this library is called only behind load_all/0.
--define(LINK, [inet_rdma_crash, inet_rdma_detour, inet_rdma_detour_return, inet_rdma_link_event, inet_rdma_link_log,
-               inet_rdma_lookup, inet_rdma_nodeup, inet_rdma_offer, inet_rdma_own_offer, inet_rdma_port,
-               inet_rdma_resume, inet_rdma_session, inet_rdma_session_data, inet_rdma_session_events,
+-define(LINK, [inet_rdma_crash, inet_rdma_detour, inet_rdma_detour_return, inet_rdma_flight, inet_rdma_link_event,
+               inet_rdma_link_log, inet_rdma_lookup, inet_rdma_nodeup, inet_rdma_offer, inet_rdma_own_offer,
+               inet_rdma_port, inet_rdma_resume, inet_rdma_session, inet_rdma_session_data, inet_rdma_session_events,
                inet_rdma_session_guard, inet_rdma_session_idle, inet_rdma_session_keys, inet_rdma_session_loss,
                inet_rdma_session_mover, inet_rdma_settlement_message, inet_rdma_settlement_policy, inet_rdma_setup,
                inet_rdma_told, inet_rdma_transport]).
@@ -85,20 +85,26 @@ load({ok, Directory, Modules}) ->
 load({error, Directory}) ->
     says("its directory ~ts cannot be read", [Directory]).
 
-%% Those of OTP may be elsewhere in another release.
+%% Those of OTP may be elsewhere in another release. Without inet_rdma_sup there is no table.
 held({Link, []}, {Rest, []}) ->
-    true = ets:insert(?HELD, [{link, of_otp(?OTP_LINK) ++ Link}, {rest, of_otp(?OTP_REST) ++ Rest}]),
-    _ = spawn(?MODULE, load_part, [all, ?ALL_MS]),
-    ok;
+    Parts = [{link, of_otp(?OTP_LINK) ++ Link}, {rest, of_otp(?OTP_REST) ++ Rest}],
+    case ets:whereis(?HELD) of
+        undefined ->
+            lists:foreach(fun({_Part, Codes}) -> load_codes(Codes) end, Parts);
+        _ ->
+            true = ets:insert(?HELD, Parts),
+            _ = erlang:send_after(?ALL_MS, inet_rdma_keeper, load_modules),
+            ok
+    end;
 held({_, LinkErrors}, {_, RestErrors}) ->
     [{Module, Why} | _] = LinkErrors ++ RestErrors,
     cannot_load(Module, Why).
 
 of_otp(Applications) ->
     lists:append([begin
-                      {Codes, _} = read(filename:join(code:lib_dir(Application), "ebin"), Modules),
+                      {Codes, _} = read(filename:join(Directory, "ebin"), Modules),
                       Codes
-                  end || {Application, Modules} <- Applications]).
+                  end || {Application, Modules} <- Applications, [_ | _] = Directory <- [code:lib_dir(Application)]]).
 
 %% What is not loaded yet.
 read(Directory, Modules) ->
@@ -134,9 +140,16 @@ has(Part) ->
         Loaded -> Loaded =:= Part
     end.
 
+%% Loads all, beside the caller. none: the node has no room for a process.
+-spec start_load() -> pid() | none.
+start_load() ->
+    try spawn(?MODULE, load_part, [all])
+    catch error:system_limit -> none
+    end.
+
 %% A module that is not loaded in time is loaded at its first call.
 await(Part) ->
-    try spawn_monitor(?MODULE, load_part, [Part, 0]) of
+    try spawn_monitor(?MODULE, load_part, [Part]) of
         {_Pid, Ref} ->
             receive {'DOWN', Ref, process, _, _} -> true
             after ?LOAD_MS -> demonitor(Ref, [flush])
@@ -147,46 +160,42 @@ await(Part) ->
     end.
 
 %% One process at a time: a module that is loaded twice has old code, and a purge kills the processes that run it.
--spec load_part(part(), DelayMs :: non_neg_integer()) -> ok.
-load_part(Part, DelayMs) ->
-    receive after DelayMs -> ok end,
+-spec load_part(part()) -> ok.
+load_part(Part) ->
     try register(?LOADER, self()) of
         true -> load_held(Part)
     catch
         error:badarg ->
             Ref = monitor(process, ?LOADER),
-            receive {'DOWN', Ref, process, _, _} -> load_part(Part, 0) end
+            receive {'DOWN', Ref, process, _, _} -> load_part(Part) end
     end.
 
-load_held(link) ->
-    case has(link) of
-        true ->
-            ok;
-        false ->
-            ok = load_held_of(link),
-            persistent_term:put(?LOADED, link)
-    end;
+load_held(link) -> has(link) orelse load_held(link, link), ok;
 load_held(all) ->
-    case has(all) of
-        true ->
-            ok;
-        false ->
-            _ = [ok = load_held_of(Part) || Part <- [link, rest]],
-            persistent_term:put(?LOADED, all)
+    ok = load_held(link),
+    has(all) orelse load_held(rest, all),
+    ok.
+
+%% The table ends with the distribution, whose next start reads the files again.
+load_held(Held, Loaded) ->
+    try
+        ok = load_codes(lists:append([Codes || {_, Codes} <- ets:lookup(?HELD, Held)])),
+        persistent_term:put(?LOADED, Loaded),
+        ets:delete(?HELD, Held)
+    catch
+        error:badarg -> false
     end.
 
-%% The table ends with the distribution.
-load_held_of(Part) ->
-    try [Module || {_, Codes} <- ets:lookup(?HELD, Part), {Name, _, _} = Module <- Codes, not is_loaded(Name)] of
-        Modules ->
-            _ = [?LOG_ERROR("inet_rdma: a lost connection may not be made anew, as module ~s cannot be loaded: ~0tp",
-                            [Module, Why])
-                 || {error, Errors} <- [code:atomic_load(Modules)], {Module, Why} <- Errors],
-            _ = ets:delete(?HELD, Part),
-            ok
-    catch
-        error:badarg -> ok
-    end.
+%% All at once, or else one by one: one that another process loads meanwhile may be refused, with all others.
+load_codes(Codes) ->
+    _ = ok =:= code:atomic_load(missing(Codes)) orelse
+        [?LOG_ERROR("inet_rdma: a lost connection may not be made anew, as module ~s cannot be loaded: ~0tp",
+                    [Module, Why])
+         || {Module, File, Code} <- Codes, not is_loaded(Module),
+            {error, Why} <- [code:load_binary(Module, File, Code)], not is_loaded(Module)],
+    ok.
+
+missing(Codes) -> [Each || {Module, _, _} = Each <- Codes, not is_loaded(Module)].
 
 %% This library's modules that are not loaded yet. Those of Elixir and the tools run beside links, not in them.
 own() ->

@@ -46,8 +46,8 @@ of_port(Port) ->
 
 %% Of #Port<0.7> 7. A process has no number.
 number(Port) when is_port(Port) ->
-    [_, Number] = string:lexemes(string:trim(erlang:port_to_list(Port), trailing, ">"), "."),
-    list_to_integer(Number);
+    [$> | Reversed] = lists:reverse(erlang:port_to_list(Port)),
+    list_to_integer(lists:reverse(lists:takewhile(fun(Char) -> Char =/= $. end, Reversed)));
 number(_Sender) ->
     0.
 

@@ -45,7 +45,9 @@ connect(Driver, Node, LongOrShortNames, Config, {Timer, SetupMs}) ->
     end.
 
 %% A link over a neighbour is a session on TCP.
-may_detour(#{detour := connect, required := false}) -> inet_rdma_nif:is_loaded();
+may_detour(#{detour := connect, required := false}) ->
+    ok = inet_rdma_modules:load_all(),
+    inet_rdma_nif:is_loaded();
 may_detour(_Config) -> false.
 
 begun_directly({_Connection, _Host, Listens, _Version} = Begun) ->

@@ -60,8 +60,8 @@ links_need_no_file_behind_the_start(Config) ->
             Options = #{rdma => Rdma},
             [Ebin, _] = Code = copy_of_the_code(Config, "gone" ++ integer_to_list(N)),
             [A, B] = inet_rdma_test_node:start_all([{"a", Options#{code => Code}}, {"b", Options}]),
-            Loaders = call(A, inet_rdma_test_remote, stop_loaders, []),
-            ct:pal("~p: ~b loaders ended", [Rdma, Loaders]),
+            ok = call(A, inet_rdma_test_remote, hold_keeper, []),
+            ct:pal("~p: loaded before: ~p", [Rdma, call(A, erlang, module_loaded, [inet_rdma_dialer])]),
             ok = file:del_dir_r(Ebin),
             {X, Y} = case Connects of
                          a -> {A, B};
@@ -83,6 +83,12 @@ links_need_no_file_behind_the_start(Config) ->
              || Node <- [A, B, A]
             ],
             ?assertEqual([], call(B, inet_rdma_test_watch, seen, [Watcher])),
+            ok = call(A, inet_rdma_test_log, install, []),
+            true = call(A, erlang, disconnect_node, [name(B)]),
+            inet_rdma_test_wait:until(no_guard, 10000, fun() ->
+                call(A, supervisor, which_children, [inet_rdma_guards]) =:= []
+            end),
+            ?assertNot(call(A, inet_rdma_test_log, contains, ["undef"])),
             inet_rdma_test_node:stop_all()
         end
      || {N, {Rdma, Fabric}} <- lists:enumerate([{[{fabric, tcp}, {move, never}], tcp},

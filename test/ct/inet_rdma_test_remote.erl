@@ -10,17 +10,22 @@
 -export([options_without_controller/0, hold_driver/1, supervisors/0]).
 -export([dialers/0, hold_guard/0, begin_attempt/0, listens/0, is_told/0]).
 -export([setup_timers/0, unlinked_ports/0, has_tcp/0, processes_of_tls/0, spin/1, flood/1]).
--export([stop_loaders/0, reload/1, reload_otherwise/1, reload_and_purge_softly/1, crash_guard/1]).
+-export([hold_keeper/0, reload/1, reload_otherwise/1, reload_and_purge_softly/1, crash_guard/1]).
 -export([wake/0]).
 -export([hold_socket/0, call_and_load/2, fail_among/1, as_a_socket/0]).
 
 -define(TIMEOUT_MS, 60000).
 
-%% The load of all modules that follows the start does not come. The answer tells how many processes were to do it.
--spec stop_loaders() -> non_neg_integer().
-stop_loaders() ->
-    length([exit(Pid, kill) || Pid <- processes(),
-                               {initial_call, {inet_rdma_modules, _, _}} <- [process_info(Pid, initial_call)]]).
+%% The keeper, which has all modules loaded behind the start, does no work any more.
+-spec hold_keeper() -> ok.
+hold_keeper() ->
+    Caller = self(),
+    Holder = spawn(fun() ->
+        true = erlang:suspend_process(whereis(inet_rdma_keeper)),
+        Caller ! {holds, self()},
+        receive never -> ok end
+    end),
+    receive {holds, Holder} -> ok end.
 
 %% The guards of all links hear that this node stood still.
 -spec wake() -> ok.

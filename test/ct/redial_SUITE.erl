@@ -68,7 +68,7 @@ needs_the_peers_own_word(_Config) ->
          || #{candidates := [#{is_own := false, origin := Origin, outcome := Outcome}], name_server := Server,
               is_in_order := IsInOrder} = Facts <- all_facts(),
             not (Outcome =:= refused andalso Server =:= {unknown, true}),
-            not (Outcome =:= unanswered andalso (IsInOrder orelse Server =:= {unknown, true}) andalso Origin =/= told),
+            not (Outcome =:= unanswered andalso IsInOrder andalso Origin =/= told),
             not (element(1, outcome(Outcome)) =:= tls_refuses andalso Origin =:= used),
             not lists:member(Outcome, [{unknown_session, same}, {unknown_session, anew}])],
     ok.
@@ -112,12 +112,15 @@ silence(_Config) ->
          || Other <- [#{uncarried_ms => 5000}, #{is_in_order => false}, #{has_answered => true},
                       #{candidates => [Used#{outcome := failed}]}, #{candidates => []}]],
     ?assert(is_dead(Silent#{candidates := [Used, candidate(told, false, refused, 6000)]})),
-    %% The peer's kernel resets a connection that has unread bytes.
-    Reset = Silent#{is_in_order := false, name_server := {unknown, true}},
+    %% The peer's kernel resets a connection that has unread bytes. EPMD of the peer's own address answers.
+    AtEpmd = Used#{has_epmd := true},
+    Reset = Silent#{is_in_order := false, name_server := {unknown, false}, candidates := [AtEpmd]},
     ?assert(is_dead(Reset)),
     _ = [?assertNot(is_dead(maps:merge(Reset, Other)))
-         || Other <- [#{uncarried_ms => 5000}, #{has_answered => true}, #{name_server => {unknown, false}},
-                      #{name_server => {known, 1, true}}, #{candidates => []}]].
+         || Other <- [#{uncarried_ms => 5000}, #{has_answered => true}, #{name_server => no_answer},
+                      #{name_server => {known, 1, true}}, #{candidates => [Used]},
+                      #{candidates => [AtEpmd#{is_own := false}]},
+                      #{candidates => [Used, AtEpmd#{outcome := failed}]}]].
 
 facts() ->
     #{is_in_order => true, uncarried_ms => 1500, is_under_way => false, is_same_host => false, has_answered => false,
@@ -125,7 +128,7 @@ facts() ->
 
 candidate(Origin, IsOwn, Outcome, RefusedMs) ->
     Port = case Origin of resolved -> 2; _ -> 1 end,
-    #{origin => Origin, port => Port, is_own => IsOwn, outcome => Outcome, refused_ms => RefusedMs}.
+    #{origin => Origin, port => Port, is_own => IsOwn, has_epmd => false, outcome => Outcome, refused_ms => RefusedMs}.
 
 is_dead(Facts) ->
     case verdict(Facts) of
@@ -146,9 +149,9 @@ all_facts() ->
     Servers = [{known, 1, true}, {known, 1, false}, {known, 3, true}, {unknown, true}, {unknown, false}, no_answer],
     [#{is_in_order => IsInOrder, uncarried_ms => Ms, is_under_way => IsUnderWay, is_same_host => IsSameHost,
        has_answered => HasAnswered, name_server => Server,
-       candidates => [candidate(Origin, IsOwn, Outcome, RefusedMs)]}
+       candidates => [(candidate(Origin, IsOwn, Outcome, RefusedMs))#{has_epmd := HasEpmd}]}
      || IsInOrder <- Flags, Ms <- [none, 0, 6000], IsUnderWay <- Flags, IsSameHost <- Flags, HasAnswered <- Flags,
-        Server <- Servers, Origin <- [used, resolved, told], IsOwn <- Flags, Outcome <- Outcomes,
+        Server <- Servers, Origin <- [used, resolved, told], IsOwn <- Flags, HasEpmd <- Flags, Outcome <- Outcomes,
         RefusedMs <- [0, 1000]].
 
 %% Addresses.
