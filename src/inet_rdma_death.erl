@@ -38,8 +38,8 @@
 %% for a moment is back by then.
 -define(REFUSED_MS, 1000).
 %% Time after which the link ends if the peer's host shows that it is well and nothing answers: more than two attempts
-%% of two seconds, with two SYNs each. A load balancer that ends connections as it starts anew answers again by
-%% then, or has refused.
+%% of two seconds, with two SYNs each. A load balancer that ends connections as it starts anew answers again by then, or
+%% has refused.
 -define(SILENT_MS, 5500).
 
 -spec refused_ms() -> pos_integer().
