@@ -191,7 +191,7 @@ load_codes(Codes) ->
     _ = ok =:= code:atomic_load(missing(Codes)) orelse
         [?LOG_ERROR("inet_rdma: a lost connection may not be made anew, as module ~s cannot be loaded: ~0tp",
                     [Module, Why])
-         || {Module, File, Code} <- Codes, not is_loaded(Module),
+         || {Module, File, Code} <- missing(Codes),
             {error, Why} <- [code:load_binary(Module, File, Code)], not is_loaded(Module)],
     ok.
 
