@@ -4,7 +4,7 @@
 %% comes with the loss, and then it may be too late: the package is removed or upgraded under the running node, so that
 %% the file is gone, or is of another version than the modules in use; or the node has no descriptor left to open it.
 %% To compile the modules for the processor is most of the time that a load takes. So the start loads what it needs
-%% itself, and reads the files of the others. All are loaded some seconds later, from memory. A link that comes up
+%% itself, and reads the files of the others. All are loaded half a second later, from memory. A link that comes up
 %% earlier loads what it needs until it is up, and the rest when it first needs that (load_all/0): a program that
 %% starts, asks another node and ends does without.
 -module(inet_rdma_modules).
@@ -56,7 +56,7 @@
 -define(LOADER, inet_rdma_loader).
 -define(LOAD_MS, 5000).
 %% From the start to the load of all.
--define(ALL_MS, 3000).
+-define(ALL_MS, 500).
 
 %% Makes the table; the caller owns it.
 -spec new() -> ok.
