@@ -186,8 +186,10 @@ load_held(Held, Loaded) ->
         error:badarg -> false
     end.
 
-%% All at once, or else one by one: one that another process loads meanwhile may be refused, with all others.
+%% Those of OTP first, from their files: another process may load one meanwhile, and the code server logs an error when
+%% its code is then loaded from memory. All others at once, or else one by one.
 load_codes(Codes) ->
+    _ = code:ensure_modules_loaded([Module || {Module, _, _} <- Codes, not is_of_links(atom_to_list(Module))]),
     _ = ok =:= code:atomic_load(missing(Codes)) orelse
         [?LOG_ERROR("inet_rdma: a lost connection may not be made anew, as module ~s cannot be loaded: ~0tp",
                     [Module, Why])
