@@ -115,9 +115,7 @@ start_held(Prefix, Options) ->
 modules_of_otp_are_loaded_meanwhile(_Config) ->
     A = start_held("a", #{}),
     ok = call(A, inet_rdma_test_log, install, []),
-    Modules = [calendar, epp, erl_posix_msg, io, io_lib, io_lib_format, io_lib_pretty, ordsets, rand, re, string,
-               unicode_util],
-    ok = call(A, inet_rdma_test_remote, load_beside, [Modules]),
+    [_ | _] = Modules = call(A, inet_rdma_test_remote, load_beside, []),
     ?assert(lists:all(fun(Module) -> call(A, erlang, module_loaded, [Module]) end, [inet_rdma_dialer | Modules])),
     ?assertNot(call(A, inet_rdma_test_log, contains, ["load module"])).
 

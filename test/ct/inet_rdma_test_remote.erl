@@ -10,7 +10,7 @@
 -export([options_without_controller/0, hold_driver/1, supervisors/0]).
 -export([dialers/0, hold_guard/0, begin_attempt/0, listens/0, is_told/0]).
 -export([setup_timers/0, unlinked_ports/0, has_tcp/0, processes_of_tls/0, spin/1, flood/1]).
--export([hold_keeper/0, load_beside/1, reload/1, reload_otherwise/1, reload_and_purge_softly/1, crash_guard/1]).
+-export([hold_keeper/0, load_beside/0, reload/1, reload_otherwise/1, reload_and_purge_softly/1, crash_guard/1]).
 -export([wake/0]).
 -export([hold_socket/0, call_and_load/2, fail_among/1, as_a_socket/0]).
 
@@ -27,12 +27,14 @@ hold_keeper() ->
     end),
     receive {holds, Holder} -> ok end.
 
-%% Another process loads these modules while those of links are loaded.
--spec load_beside([module()]) -> ok.
-load_beside(Modules) ->
+%% Another process loads those of OTP while the modules of links are loaded. Returns those of OTP.
+-spec load_beside() -> [module()].
+load_beside() ->
+    [{rest, Held}] = ets:lookup(inet_rdma_modules, rest),
+    Modules = [Module || {Module, _, _} <- Held, not lists:prefix("inet", atom_to_list(Module))],
     {Pid, Ref} = spawn_monitor(fun() -> [{module, _} = code:ensure_loaded(Module) || Module <- Modules] end),
     ok = inet_rdma_modules:load_all(),
-    receive {'DOWN', Ref, process, Pid, Reason} -> normal = Reason, ok end.
+    receive {'DOWN', Ref, process, Pid, Reason} -> normal = Reason, Modules end.
 
 %% The guards of all links hear that this node stood still.
 -spec wake() -> ok.
