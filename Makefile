@@ -23,7 +23,7 @@ PYTHON ?= /usr/bin/python3
 .NOTPARALLEL:
 .PHONY: help deps build dist rdma-cat rdma-perf erl-flags demo bench bench-cluster bench-native bench-stream \
         bench-fabric bench-faults scale-programs bench-scale bench-instructions bench-share test test-others \
-        test-waiting test-compute native-tests ct-modules otp-sources test-matrix test-native test-arm64 test-erlang \
+        test-machines test-compute test-project native-tests ct-modules otp-sources test-matrix test-native test-arm64 test-erlang \
         test-elixir matrix test-rabbitmq test-otp certify test-vm test-bench soak check check-native check-beam \
         check-scripts deny dialyzer docs site clean
 
@@ -92,10 +92,10 @@ bench-share: deps build ## measure whose CPU time an rpc takes: VM, kernel, libc
 	-scripts/deps bench
 	$(PYTHON) bench/run.py share $(ARGS)
 
-# Several lanes at once, as nodes and machines wait most of the time; only the second lane computes. Each lane of Common
-# Test has the suites whose names begin so. The first two lanes have a network; what the others need of it is fetched
-# before.
-lanes := test-waiting test-compute -- test-erlang-a-o test-erlang-p-z
+# Several lanes at once, as nodes and machines wait most of the time; only the second lane computes. The first one is
+# the longest. Each lane of Common Test has the suites whose names begin so. The first three lanes have a network; what
+# the others need of it is fetched before.
+lanes := test-machines test-compute test-project -- test-erlang-a-o test-erlang-p-z
 test: deps build ct-modules $(if $(OTP_SUITES),otp-sources) ## run all tests
 	@scripts/lanes $(lanes) $(if $(MATRIX_SUITES)$(OTP_SUITES),test-others)
 
@@ -105,7 +105,8 @@ MATRIX_SUITES ?=
 OTP_SUITES ?=
 test-others: $(if $(MATRIX_SUITES),test-matrix) $(if $(OTP_SUITES),test-otp)
 # Rust tests are compiled first, as the machines run some: the other lane waits for that, and not the other way round.
-test-waiting: native-tests test-bench test-vm test-elixir
+test-machines: native-tests test-vm
+test-project: test-bench test-elixir
 native-tests:
 	cd native && cargo test --workspace --exclude inet_rdma_nif --no-run
 # At a low priority: the nodes of the other lanes wait for each other, and some bounds are OTP's, as net_setuptime.
