@@ -23,9 +23,9 @@ PYTHON ?= /usr/bin/python3
 .NOTPARALLEL:
 .PHONY: help deps build dist rdma-cat rdma-perf erl-flags demo bench bench-cluster bench-native bench-stream \
         bench-fabric bench-faults scale-programs bench-scale bench-instructions bench-share test test-others \
-        test-machines test-compute test-project native-tests ct-modules otp-sources test-matrix test-native test-arm64 test-erlang \
-        test-elixir matrix test-rabbitmq test-otp certify test-vm test-bench soak check check-native check-beam \
-        check-scripts deny dialyzer docs site clean
+        test-machines test-compute test-project native-tests ct-modules otp-sources test-matrix test-native \
+        test-arm64 test-erlang test-upgrade test-elixir matrix test-rabbitmq test-otp certify test-vm \
+        test-bench soak check check-native check-beam check-scripts deny dialyzer docs site clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
@@ -96,7 +96,7 @@ bench-share: deps build ## measure whose CPU time an rpc takes: VM, kernel, libc
 # the longest. Each lane of Common Test has the suites whose names begin so. The first three lanes have a network; what
 # the others need of it is fetched before.
 lanes := test-machines test-compute test-project -- test-erlang-a-o test-erlang-p-z
-test: deps build ct-modules $(if $(OTP_SUITES),otp-sources) ## run all tests
+test: deps build ct-modules native-tests $(if $(OTP_SUITES),otp-sources) ## run all tests
 	@scripts/lanes $(lanes) $(if $(MATRIX_SUITES)$(OTP_SUITES),test-others)
 
 # Suites to run on Debian 13's OTP, too; CI does.
@@ -104,9 +104,9 @@ MATRIX_SUITES ?=
 # OTP's suites to run; by default CI does those of the distribution, and `make test-otp` all.
 OTP_SUITES ?=
 test-others: $(if $(MATRIX_SUITES),test-matrix) $(if $(OTP_SUITES),test-otp)
-# Rust tests are compiled first, as the machines run some: the other lane waits for that, and not the other way round.
-test-machines: native-tests test-vm
-test-project: test-bench test-elixir
+# The machines run some of the Rust tests, which are compiled before.
+test-machines: test-vm
+test-project: test-bench test-elixir test-upgrade
 native-tests:
 	cd native && cargo test --workspace --exclude inet_rdma_nif --no-run
 # At a low priority: the nodes of the other lanes wait for each other, and some bounds are OTP's, as net_setuptime.
@@ -130,11 +130,20 @@ test-erlang: build ## run the Common Test suites (SUITE=name for one)
 	  -logdir $(CT_LOGS) -ct_hooks cth_surefire
 test-erlang-%:
 	$(MAKE) --no-print-directory test-erlang CT_LOGS=_build/ct/$* \
-	  SUITE="$(notdir $(basename $(wildcard test/ct/[$*]*_SUITE.erl)))"
+	  SUITE="$(filter-out upgrade_SUITE,$(notdir $(basename $(wildcard test/ct/[$*]*_SUITE.erl))))"
 
 # Common Test compiles only what is older than its source: two runs of it at once compile nothing.
 ct-modules:
 	erlc +debug_info -o test/ct test/ct/*.erl
+
+# The version that a cluster is upgraded from; nothing has been released yet. 77: this clone does not have it, as it has
+# said.
+OTHER ?= 33d5b73
+test-upgrade: build ## run clusters of this version and another one, under cuts (OTHER=COMMIT)
+	status=0; version=$$(scripts/other-version $(OTHER)) || status=$$?; \
+	case $$status in 77) exit 0 ;; 0) ;; *) exit 1 ;; esac; \
+	INET_RDMA_OTHER_VERSION=$$version $(MAKE) --no-print-directory test-erlang CT_LOGS=_build/ct/upgrade \
+	  SUITE=upgrade_SUITE
 
 soak: ## run a cluster under traffic and chaos for long (MINUTES=30)
 	INET_RDMA_SOAK_MINUTES=$(MINUTES) $(MAKE) test-erlang SUITE=soak_SUITE
