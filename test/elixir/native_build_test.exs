@@ -7,11 +7,13 @@ defmodule InetRdma.NativeBuildTest do
   alias InetRdma.Test.Os
 
   # What the script itself calls, besides the tools that a test leaves out or replaces.
-  @tools ~w(sh dirname sed grep cmp cp mv mkdir rm cat)
+  @tools ~w(sh dirname uname sed grep cmp cp mv mkdir rm cat)
 
+  # A build with cargo, or none.
   setup do
-    path = System.fetch_env!("PATH")
-    on_exit(fn -> System.put_env("PATH", path) end)
+    before = Map.new(~w(PATH INET_RDMA_ARCHIVE INET_RDMA_REQUIRE_NATIVE), &{&1, System.get_env(&1)})
+    on_exit(fn -> System.put_env(before) end)
+    System.put_env(%{"INET_RDMA_ARCHIVE" => "source", "INET_RDMA_REQUIRE_NATIVE" => "1"})
     %{dir: Os.scratch_dir()}
   end
 

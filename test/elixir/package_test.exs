@@ -67,7 +67,7 @@ defmodule InetRdma.PackageTest do
     Os.run!("mix", ["do", "compile.erlang,", "compile.elixir,", "compile.inet_rdma_app"], cd: copy, env: env)
     from_copy = modules(Path.join(copy, "_build/prod/lib/inet_rdma"))
     from_tree = modules(Application.app_dir(:inet_rdma))
-    assert from_tree -- from_copy == [InetRdma.Test.Os, InetRdma.Test.Project, InetRdmaTest.Echo]
+    assert from_tree -- from_copy == [InetRdma.Test.Archive, InetRdma.Test.Os, InetRdma.Test.Project, InetRdmaTest.Echo]
     assert from_copy -- from_tree == []
   end
 

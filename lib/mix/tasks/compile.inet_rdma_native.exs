@@ -3,29 +3,38 @@
 defmodule Mix.Tasks.Compile.InetRdmaNative do
   @shortdoc "Builds the native library of inet_rdma with cargo, or takes it from an archive"
   @moduledoc """
-  Makes `priv/inet_rdma_nif.so` by running `scripts/build-native`.
+  Makes `priv/inet_rdma_nif.so` by running `scripts/build-native`, which says in its head which environment variables
+  choose between cargo and an archive. `docs/DEPLOY.md` has the table.
 
-  With the environment variable `INET_RDMA_ARCHIVE`, a file or a URL, the library comes out of that archive, and no Rust
-  toolchain is needed. `INET_RDMA_ARCHIVE_SHA256` says which checksum the archive must have. A wrong checksum is an
-  error. An archive that cannot be had, or is for another machine, is left, and cargo builds.
+  A library that cannot be had is a warning: nodes start without it, and their links stay on TCP. With
+  `INET_RDMA_REQUIRE_NATIVE=1` it is an error. An archive with a wrong checksum, and a build that fails, are errors.
 
-  Cargo's output is shown as it comes. A failure becomes a diagnostic that ends with what to install.
+  The script's output is shown as it comes. A failure or warning becomes a diagnostic that ends with what to do.
   Cargo itself knows what is up to date, so there is no manifest.
   """
   use Mix.Task.Compiler
 
   @script Path.expand("../../../scripts/build-native", __DIR__)
   @prefix "inet_rdma: "
+  @warning "warning: "
 
   @impl Mix.Task.Compiler
   def run(_args) do
     port = Port.open({:spawn_executable, @script}, [:binary, :exit_status, :stderr_to_stdout, {:line, 4096}])
 
     case stream(port, []) do
-      {0, _said} -> {:ok, []}
-      {status, said} -> {:error, [diagnostic(status, said)]}
+      {0, said} -> {:ok, said |> Enum.drop_while(&(not is_warning(&1))) |> warnings()}
+      {status, said} -> {:error, [diagnostic(:error, status, said)]}
     end
   end
+
+  defp is_warning(line), do: String.starts_with?(line, @prefix <> @warning)
+
+  # The warning is the last that the script says.
+  defp warnings([]), do: []
+
+  defp warnings([first | rest]),
+    do: [diagnostic(:warning, 0, [String.replace(first, @warning, "", global: false) | rest])]
 
   # Shows each line at once; keeps the script's own, which say what is wrong and what to do.
   defp stream(port, said) do
@@ -39,14 +48,14 @@ defmodule Mix.Tasks.Compile.InetRdmaNative do
     end
   end
 
-  defp diagnostic(status, said) do
+  defp diagnostic(severity, status, said) do
     %Mix.Task.Compiler.Diagnostic{
       compiler_name: "inet_rdma_native",
       details: {:exit_status, status},
       file: @script,
       message: Enum.map_join(said, "\n", &String.replace_prefix(&1, @prefix, "")),
       position: 0,
-      severity: :error
+      severity: severity
     }
   end
 end
