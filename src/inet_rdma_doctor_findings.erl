@@ -139,7 +139,8 @@ native(#{native := ok}) ->
     [];
 native(#{native := {error, Why}}) ->
     [finding(problem, native, "~ts: all links stay on TCP", [Why],
-             "`make build`, `mix compile` or `rebar3 compile`; priv/inet_rdma_nif.so must lie beside ebin")].
+             "on Linux `make build`, `mix compile` or `rebar3 compile` make it, or say what is missing "
+             "(docs/DEPLOY.md); priv/inet_rdma_nif.so must lie beside ebin")].
 
 shm(_Config, #{native := {error, _}}) ->
     [];

@@ -5,7 +5,7 @@
 %% were added later (by Mix, rebar3 or -pa in a script) are known to the code server only.
 -module(inet_rdma_library).
 
--export([find/0]).
+-export([find/0, missing/1]).
 
 -define(LIBRARY, "inet_rdma_nif").
 
@@ -14,9 +14,16 @@
 find() ->
     case find(primitive_path() ++ code_path()) of
         {ok, Library} -> {ok, Library};
-        error -> {error, {not_found, <<"priv/" ?LIBRARY ".so is in no application directory of the code path: "
-                                       "build it with make build, mix compile or rebar3 compile">>}}
+        error -> {error, {not_found, missing(erlang:system_info(os_type))}}
     end.
+
+%% On which system: the value of os:type/0.
+-spec missing({Family :: atom(), Name :: atom()}) -> Why :: binary().
+missing({unix, linux}) ->
+    <<"priv/" ?LIBRARY ".so is in no application directory of the code path: mix compile and rebar3 compile make it, "
+      "or say what is missing">>;
+missing({_Family, Name}) ->
+    <<"the native library is for Linux, and this system is ", (atom_to_binary(Name))/binary>>.
 
 primitive_path() ->
     {ok, Path} = erl_prim_loader:get_path(),
