@@ -1,5 +1,8 @@
 //! A descriptor by which one thread wakes another: an event fd of this process alone.
 
+#[cfg(not(target_os = "linux"))]
+compile_error!("inet_rdma's native library is for Linux: nodes of other systems run without it, over TCP");
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};

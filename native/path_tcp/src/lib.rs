@@ -6,6 +6,9 @@
 //! With a [`Protection`] the socket carries the session's bytes in records (`inet_rdma_records`): one `send` for each.
 #![deny(unsafe_code)]
 
+#[cfg(not(target_os = "linux"))]
+compile_error!("inet_rdma's native library is for Linux: nodes of other systems run without it, over TCP");
+
 mod codec;
 mod coded;
 mod compress;

@@ -11,6 +11,9 @@
 //!
 //! Manual pages named in comments are those of rdma-core.
 
+#[cfg(not(target_os = "linux"))]
+compile_error!("inet_rdma's native library is for Linux: nodes of other systems run without it, over TCP");
+
 pub mod async_event;
 pub mod cm;
 pub mod cq;
