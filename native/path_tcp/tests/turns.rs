@@ -8,7 +8,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use coded::path;
-use inet_rdma_path_tcp::{ReceiveError, Received, TURN_BYTES, TURN_PACKETS};
+use inet_rdma_path_tcp::{ReceiveError, Received, TURN_PACKETS};
 use inet_rdma_session::frame::{DATA_BYTES_MAX, Header, Kind};
 use inet_rdma_session::{LENGTH_BYTES, Position, Role, Sink, Violation};
 use support::{End, Packets, streams};
@@ -54,7 +54,10 @@ fn a_turn_gives_no_more_than_its_bounds_and_the_next_one_goes_on_there() {
                     .expect("nothing is wrong");
                 let given = arrived[side].0.len() - before;
                 assert!(given <= TURN_PACKETS, "{given} packets, {coding:?}");
-                assert!(sessions[side].received() - position <= TURN_BYTES, "{coding:?}");
+                assert!(
+                    sessions[side].received() - position <= paths[side].turn_bytes(),
+                    "{coding:?}"
+                );
                 assert!(received == Received::More || !paths[side].holds_input());
                 held_turns += usize::from(paths[side].holds_input());
             }
