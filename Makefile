@@ -41,10 +41,9 @@ build: ## build the native library and the beams
 	@mkdir -p _build
 	flock _build/make.lock mix compile
 
-# Debian 12 is the oldest system that the archives are for, so they are made there.
-dist: ## build archives of the native library for machines without Rust: _build/dist (MACHINES="x86_64 aarch64")
+dist: ## build archives of the native library for glibc 2.17 and musl: _build/dist (ARCHIVES="x86_64-gnu aarch64-musl")
 	scripts/deps dist
-	scripts/dist $(MACHINES)
+	scripts/dist $(ARCHIVES)
 
 rdma-cat: ## build the pipe over RDMA: native/target/release/rdma-cat
 	cd native && cargo build --release -p inet_rdma_cat
@@ -170,12 +169,12 @@ own_process := a_thousand_connections_leave_nothing_behind a_killed_process_is_s
 
 test-arm64: ## run the Rust tests of the protocol, connections and shared memory as arm64 programs, emulated
 	scripts/deps dist
-	cd native && ../scripts/cross aarch64 cargo test -p inet_rdma_stream -p inet_rdma_fabric -p inet_rdma_fabric_shm \
+	scripts/cross aarch64-gnu test -p inet_rdma_stream -p inet_rdma_fabric -p inet_rdma_fabric_shm \
 	  -p inet_rdma_assembly -p inet_rdma_engine --lib --test behaviour --test contract --test connection -- \
 	  $(addprefix --skip ,explore $(own_process))
 
 # 77: this machine cannot make the chroots, and has said why.
-matrix: ## run Common Test, ExUnit and OTP's suites on OTP 25, 27 and 29 in chroots (RELEASES="trixie", SUITE=name)
+matrix: ## run Common Test, ExUnit and OTP's suites on other OTPs and C libraries (RELEASES="trixie musl", SUITE=name)
 	TARGETS="$(TARGETS)" SUITE="$(SUITE)" scripts/matrix $(RELEASES) || [ $$? -eq 77 ]
 
 # 77: this machine cannot run them, and has said why. With CI=true that is a failure, and not 77.
