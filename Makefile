@@ -174,7 +174,7 @@ test-arm64: ## run the Rust tests of the protocol, connections and shared memory
 	  $(addprefix --skip ,explore $(own_process))
 
 # 77: this machine cannot make the chroots, and has said why.
-matrix: ## run Common Test, ExUnit and OTP's suites on other OTPs and C libraries (RELEASES="trixie musl", SUITE=name)
+matrix: ## run Common Test, ExUnit and OTP's suites on OTP 25, 27 and 29 in chroots (RELEASES="trixie", SUITE=name)
 	TARGETS="$(TARGETS)" SUITE="$(SUITE)" scripts/matrix $(RELEASES) || [ $$? -eq 77 ]
 
 # 77: this machine cannot run them, and has said why. With CI=true that is a failure, and not 77.
