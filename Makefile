@@ -3,7 +3,7 @@ SHELL := /bin/sh
 MIX_ENV ?= dev
 export MIX_ENV
 export LANG ?= C.UTF-8
-# For those who work on it a build without the library is an error.
+# Unlike in a project that depends on inet_rdma, in this tree a build without the library is an error.
 export INET_RDMA_REQUIRE_NATIVE ?= 1
 
 ebin := $(CURDIR)/_build/$(MIX_ENV)/lib/inet_rdma/ebin

@@ -76,7 +76,7 @@ vanished_connection(Config) ->
     Logged = inet_rdma_test_traffic:logged(Traffic),
     %% Of two nodes that notice it at the same time one may hear it from the other.
     ?assert(suspicions(A, B) + suspicions(B, A) > 0),
-    undisturbed(Traffic),
+    inet_rdma_test_lasting:undisturbed(Traffic),
     %% Two lines for each change. Beside other work there may be more changes than cuts.
     Changes = lists:max([resumes(X, Y) || {X, Y} <- [{A, B}, {B, A}]]),
     [?assert(length(Lines) =< 2 * Changes) || {_, Lines} <- Logged],
@@ -106,7 +106,7 @@ network_away(Config) ->
     no_losses(A, B),
     ok = inet_rdma_test_network:pass(Network),
     carried(A, B),
-    undisturbed(Traffic).
+    inet_rdma_test_lasting:undisturbed(Traffic).
 
 %% The kernel ends the connection of a path that is suspected: that is a loss, told once, before the link goes on.
 suspected_is_lost(Config) ->
@@ -122,7 +122,7 @@ suspected_is_lost(Config) ->
     ok = inet_rdma_test_network:pass(Network),
     resumed(A, B, Before),
     carried(A, B),
-    undisturbed(Traffic),
+    inet_rdma_test_lasting:undisturbed(Traffic),
     Told = [Event || {_, #{inet_rdma := #{event := Event}}} <- call(A, inet_rdma_test_events, logged, [])],
     ?assertMatch([lost, restored | _], Told),
     ?assertEqual(length([lost || lost <- Told]), length([restored || restored <- Told])).
@@ -141,7 +141,7 @@ one_way_alone(Config) ->
                                    fun() -> [resumes(X, Y) || {X, Y} <- [{A, B}, {B, A}]] =:= Before end),
     ok = inet_rdma_test_network:pass(Network),
     carried(A, B),
-    undisturbed(Traffic).
+    inet_rdma_test_lasting:undisturbed(Traffic).
 
 %% The option of one node is enough; the other side, which has its own, or none, follows.
 one_side_alone(Config) ->
@@ -153,7 +153,7 @@ one_side_alone(Config) ->
     ok = write(B, A),
     resumed(A, B, Before),
     ?assertEqual([false, true], [suspicions(X, Y) > 0 || {X, Y} <- [{A, B}, {B, A}]]),
-    undisturbed(Traffic).
+    inet_rdma_test_lasting:undisturbed(Traffic).
 
 %% Without the option TCP decides, which takes minutes.
 default_waits(Config) ->
@@ -164,7 +164,7 @@ default_waits(Config) ->
     inet_rdma_test_wait:holds(no_loss, ?STOPPED_MS,
                               fun() -> [losses(X, Y) || {X, Y} <- [{A, B}, {B, A}]] =:= [0, 0] end),
     ok = inet_rdma_test_network:pass(Network),
-    undisturbed(Traffic).
+    inet_rdma_test_lasting:undisturbed(Traffic).
 
 %% The kernel of a peer that is stopped answers, also when its buffers are full.
 stopped_peer(Config) ->
@@ -174,7 +174,7 @@ stopped_peer(Config) ->
     receive after ?STOPPED_MS -> ok end,
     ?assertEqual(0, losses(A, B)),
     inet_rdma_test_node:resume(B),
-    undisturbed(Traffic),
+    inet_rdma_test_lasting:undisturbed(Traffic),
     no_losses(A, B).
 
 %% A node that was stopped itself, as its whole machine may be.
@@ -205,7 +205,7 @@ starvation(Config) ->
     _ = os:cmd(lists:flatten(["kill -9", [[" ", integer_to_list(OsPid)] || OsPid <- OsPids]])),
     [true = call(Node, erlang, exit, [Spinner, kill])
      || {Node, Spinners} <- lists:zip([A, B], Busy), Spinner <- Spinners],
-    undisturbed(Traffic),
+    inet_rdma_test_lasting:undisturbed(Traffic),
     ct:pal("starved for ~b s", [starved_seconds()]),
     no_losses(A, B).
 
@@ -306,12 +306,5 @@ write(Node, Peer) ->
 suspicions(Node, Peer) -> maps:get(suspicions, info(Node, Peer)).
 
 info(Node, Peer) -> call(Node, inet_rdma, info, [name(Peer)]).
-
-undisturbed(Traffic) ->
-    Figures = inet_rdma_test_traffic:stop(Traffic),
-    ct:pal("~ts", [inet_rdma_test_traffic:figures_text(Figures)]),
-    Disturbances = inet_rdma_test_traffic:disturbances(Figures),
-    _ = [ct:pal("~p", [inet_rdma_test_traffic:logged(Traffic)]) || Disturbances =/= #{}],
-    ?assertEqual(#{}, Disturbances).
 
 now_ms() -> erlang:monotonic_time(millisecond).

@@ -350,11 +350,8 @@ options(Node, Peer, Keys) ->
     maps:from_list(Options).
 
 undisturbed(What, Traffic) ->
-    Figures = inet_rdma_test_traffic:stop(Traffic),
-    ct:pal("~ts~n~ts", [What, inet_rdma_test_traffic:figures_text(Figures)]),
-    Disturbances = inet_rdma_test_traffic:disturbances(Figures),
-    _ = [ct:pal("~p", [inet_rdma_test_traffic:logged(Traffic)]) || Disturbances =/= #{}],
-    ?assertEqual(#{}, Disturbances).
+    ct:pal("~ts", [What]),
+    inet_rdma_test_lasting:undisturbed(Traffic).
 
 detour(Config) ->
     Options = inet_rdma_test_ways:options(Config),

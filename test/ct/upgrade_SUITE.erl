@@ -80,7 +80,7 @@ replace_each(Version, Nodes, Config) ->
         ok = inet_rdma_test_node:stop(First),
         Replaced = start(Version, #{name => maps:get(name, First)}, Config),
         [ok = inet_rdma_test_node:connect(Replaced, Node) || Node <- [A, B]],
-        undisturbed(Traffic),
+        inet_rdma_test_lasting:undisturbed(Traffic),
         ?assert(Cut > 0),
         [outlives_cuts(Replaced, Node) || Node <- [A, B]],
         [A, B, Replaced]
@@ -94,14 +94,8 @@ outlives_cuts(A, B) ->
     ok = inet_rdma_test_cutter:await_cuts(Cutter, ?CUTS),
     _ = inet_rdma_test_cutter:stop(Cutter),
     ok = inet_rdma_test_cutter:await(os_pid(A), os_pid(B)),
-    undisturbed(Traffic),
+    inet_rdma_test_lasting:undisturbed(Traffic),
     ?assertEqual([Fabric, Fabric], [inet_rdma_test_link:fabric(X, Y) || {X, Y} <- [{A, B}, {B, A}]]).
-
-undisturbed(Traffic) ->
-    Figures = inet_rdma_test_traffic:stop(Traffic),
-    Disturbances = inet_rdma_test_traffic:disturbances(Figures),
-    _ = [ct:pal("~p", [inet_rdma_test_traffic:logged(Traffic)]) || Disturbances =/= #{}],
-    ?assertEqual(#{}, Disturbances).
 
 start(Versions, Config) ->
     [start(Version, #{}, Config) || Version <- Versions].
