@@ -1,10 +1,12 @@
 %% The addresses at which a dialer tries to reach the peer of a link, in order: the address in use, what the node's name
 %% leads to now, what the peer has told; and the look-up of the name.
 %%
-%% Each address has a pace of its own: the pause behind an attempt that failed doubles from 20 ms on.
+%% Each address has a pace of its own: the pause behind an attempt that failed doubles from 20 ms on. Where the peer has
+%% accepted a connection and not answered in time, its host or this one may be slow: the next attempt there has twice
+%% the time, and one such attempt is under way at a time, as handshakes of TLS side by side slow each other down.
 -module(inet_rdma_candidates).
 
--export([new/1, resolved/2, next/2, started/2, ended/4, hurry/1, facts/4, knows/3, addresses/1]).
+-export([new/1, resolved/2, next/2, factor/2, started/2, ended/4, hurry/1, facts/4, knows/3, addresses/1]).
 -export([look_up/2, has_descriptors/0]).
 %% Spawned.
 -export([looked_up/2]).
@@ -24,6 +26,8 @@
     refused_since = none :: integer() | none,
     due = ?AT_ONCE :: integer(),
     tries = 0 :: non_neg_integer(),
+    %% The attempts before this one that the peer did not answer in time.
+    slow = 0 :: non_neg_integer(),
     is_running = false :: boolean()
 }).
 
@@ -44,6 +48,8 @@
                    answer := {known, inet:port_number(), IsLive :: boolean()} | unknown | no_answer}.
 
 -define(RETRY_MS, 20).
+%% Of the time limits of an attempt: 24 s for a handshake of TLS then.
+-define(DOUBLINGS_MAX, 3).
 %% Up to this longest pause the caller is in a hurry.
 -define(SHORT_PAUSE_MS_MAX, 1000).
 -define(CANDIDATES_MAX, 16).
@@ -129,11 +135,20 @@ is_own(#candidate{address = {Ip, Port}, origin = Origin, is_reached = IsReached}
 %% The address at which an attempt has been due for the longest time; else when the next one is.
 -spec next(NowMs :: integer(), t()) -> {due, inet_rdma_told:address()} | {at, Ms :: integer()} | none.
 next(NowMs, #candidates{list = List}) ->
-    case lists:keysort(1, [{Due, Address} || #candidate{due = Due, address = Address, is_running = false} <- List]) of
+    HasSlow = [] =/= [slow || #candidate{slow = Slow, is_running = true} <- List, Slow > 0],
+    case lists:keysort(1, [{Due, Address} || #candidate{due = Due, address = Address, is_running = false, slow = Slow}
+                                                 <- List, Slow =:= 0 orelse not HasSlow])
+    of
         [{Due, First} | _] when Due =< NowMs -> {due, First};
         [{Due, _} | _] -> {at, Due};
         [] -> none
     end.
+
+%% Of the time limits of an attempt there.
+-spec factor(inet_rdma_told:address(), t()) -> pos_integer().
+factor(Address, #candidates{list = List}) ->
+    #candidate{slow = Slow} = lists:keyfind(Address, #candidate.address, List),
+    1 bsl min(Slow, ?DOUBLINGS_MAX).
 
 -spec started(inet_rdma_told:address(), t()) -> t().
 started(Address, Candidates) ->
@@ -152,7 +167,7 @@ ended(Address, Outcome, {NowMs, PauseMsMax}, #candidates{list = List} = Candidat
             end,
     {IsNew, change(Address, fun(Candidate) -> failed(Outcome, NowMs, PauseMsMax, Candidate) end, Candidates)}.
 
-failed(Outcome, NowMs, PauseMsMax, #candidate{tries = Tries, refused_since = Since} = Candidate) ->
+failed(Outcome, NowMs, PauseMsMax, #candidate{tries = Tries, refused_since = Since, slow = Before} = Candidate) ->
     %% An attempt that nothing has answered was pause enough.
     PauseMs = case Outcome of
                   unanswered when PauseMsMax =< ?SHORT_PAUSE_MS_MAX -> ?RETRY_MS;
@@ -163,8 +178,12 @@ failed(Outcome, NowMs, PauseMsMax, #candidate{tries = Tries, refused_since = Sin
                        refused -> Since;
                        _ -> none
                    end,
-    Candidate#candidate{is_running = false, outcome = Outcome, tries = Tries + 1, refused_since = RefusedSince,
-                        due = due(RefusedSince, NowMs, NowMs + PauseMs)}.
+    Slow = case Outcome of
+               slow -> Before + 1;
+               _ -> 0
+           end,
+    Candidate#candidate{is_running = false, outcome = Outcome, tries = Tries + 1, slow = Slow,
+                        refused_since = RefusedSince, due = due(RefusedSince, NowMs, NowMs + PauseMs)}.
 
 %% An attempt at the time when refusals have lasted for long enough.
 due(none, _NowMs, Due) -> Due;

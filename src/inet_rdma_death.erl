@@ -22,8 +22,8 @@
 -type candidate() :: #{origin := used | resolved | told, port := inet:port_number(), is_own := boolean(),
                        has_epmd := boolean(), outcome := outcome(), refused_ms := non_neg_integer()}.
 
-%% unreachable: this host has no route there.
--type outcome() :: none | refused | unanswered | unreachable | failed | {unknown_session, answer()}
+%% unreachable: this host has no route there. slow: a connection was made, and no answer came in time.
+-type outcome() :: none | refused | unanswered | unreachable | slow | failed | {unknown_session, answer()}
                  | {tls_refuses, Alert :: binary()}.
 
 %% How a node that does not know the session names itself. same: the peer's very instance. anew: the peer's name,

@@ -214,13 +214,14 @@ start_at(_Dialer) ->
     now_ms().
 
 attempt(Address, Now, #dialer{candidates = Candidates} = Dialer) ->
-    {Pid, Started} = start_attempt(Address, Dialer),
+    {Pid, Started} = start_attempt(Address, inet_rdma_candidates:factor(Address, Candidates), Dialer),
     Started#dialer{newest = Pid, newest_at = Now, candidates = inet_rdma_candidates:started(Address, Candidates)}.
 
-start_attempt(Address, #dialer{session = Session, node = Node, told = Told, port = Port} = Dialer) ->
+start_attempt(Address, Factor, #dialer{session = Session, node = Node, told = Told, port = Port} = Dialer) ->
     %% OTP's TLS opens files in each handshake: a node that has no descriptor left has the spare for them.
     _ = [inet_rdma_port:command(Port, lend) || inet_rdma_session:protocol(Session) =:= tls],
-    Arguments = [Session, Node, {Address, Dialer#dialer.is_narrow}, {inet_rdma_session:hold_ms(Session), Told}, self()],
+    Way = {Address, Dialer#dialer.is_narrow, Factor},
+    Arguments = [Session, Node, Way, {inet_rdma_session:hold_ms(Session), Told}, self()],
     Pid = spawn_link(inet_rdma_resume, attempt, Arguments),
     #dialer{attempts = Attempts} = Dialer,
     {Pid, Dialer#dialer{attempts = Attempts#{Pid => #attempt{address = Address}}}}.
@@ -231,7 +232,7 @@ detour(Now, #dialer{winner = none, detour = At} = Dialer) when is_integer(At), A
         true ->
             Dialer#dialer{detour = Now + detour_ms(Dialer#dialer.session)};
         false ->
-            {_Pid, Started} = start_attempt(detour, Dialer),
+            {_Pid, Started} = start_attempt(detour, 1, Dialer),
             Started#dialer{detour = running}
     end;
 detour(_Now, Dialer) -> Dialer.
@@ -301,9 +302,8 @@ attempted(Result, #attempt{address = Address, is_connected = IsConnected}, #dial
                   has_answered = Dialer#dialer.has_answered
                       orelse IsConnected andalso Outcome =/= {unknown_session, stranger}}.
 
-outcome({Outcome, Why}) when Outcome =:= refused; Outcome =:= unanswered; Outcome =:= unreachable; Outcome =:= failed ->
-    {Outcome, Why};
-outcome({{Shown, _} = Outcome, Why}) when Shown =:= unknown_session; Shown =:= tls_refuses ->
+outcome({Outcome, Why}) when is_atom(Outcome); element(1, Outcome) =:= unknown_session;
+                             element(1, Outcome) =:= tls_refuses ->
     {Outcome, Why};
 outcome(SupersededOrCrash) ->
     {failed, SupersededOrCrash}.

@@ -22,13 +22,13 @@
 -module(inet_rdma_resume).
 
 -export([attempt/5, is_resume/1, accept/2]).
--export_type([result/0]).
+-export_type([way/0, result/0]).
 
 -define(MAGIC, "inet_rdma resume").
 -define(VERSION, 1).
 %% First byte of the message by which an acceptor that does not know the session names itself.
 -define(NAME, $i).
-%% Time limit of the handshake of TLS, and of each message of the peer.
+%% Time limit of the handshake of TLS, and of each message of the peer, at the first attempt at an address.
 -define(TIMEOUT_MS, 3000).
 %% Time limit of the first handshake of TLS at an address, without the round trips that it needs, of which some may be
 %% made again.
@@ -49,6 +49,9 @@
 -define(TCP_MAXSEG, 2).
 -define(SMALL_SEGMENTS, {raw, ?IPPROTO_TCP, ?TCP_MAXSEG, <<1024:32/native>>}).
 
+%% Factor: of the time limits behind the TCP connect, for a host that is slow. IsNarrow: the connection has small
+%% segments; so has one that follows a handshake of TLS without an answer.
+-type way() :: {inet_rdma_told:address() | detour, IsNarrow :: boolean(), Factor :: pos_integer()}.
 %% superseded: a newer attempt is under way. Else what the attempt shows of the peer, and why it has failed.
 -type result() :: resumed | superseded | {inet_rdma_death:outcome(), Why :: term()}.
 
@@ -56,31 +59,30 @@
 %% acceptor waits for HoldMs before its first message, because the initiator's attempt takes precedence. The dialer, to
 %% which the caller is linked, gets {connected, Attempt}, then {give_up, Attempt, Number}: behind its answer
 %% {Dialer, Given} the session's old connection is given up for this attempt. It does so itself, so that behind its end
-%% no attempt does. IsNarrow: the connection has small segments; so has one that follows a handshake of TLS without an
-%% answer.
--spec attempt(inet_rdma_session:t(), Node :: binary(), {inet_rdma_told:address() | detour, IsNarrow :: boolean()},
-              {HoldMs :: non_neg_integer(), inet_rdma_told:state()}, Dialer :: pid()) ->
-          no_return().
-attempt(Session, Node, Address, {HoldMs, Told}, Dialer) ->
-    case connected(Session, Node, Address) of
+%% no attempt does.
+-spec attempt(inet_rdma_session:t(), Node :: binary(), way(), {HoldMs :: non_neg_integer(), inet_rdma_told:state()},
+              Dialer :: pid()) -> no_return().
+attempt(Session, Node, {_, _, Factor} = Way, {HoldMs, Told}, Dialer) ->
+    case connected(Session, Node, Way) of
         {ok, Connection} ->
             Dialer ! {connected, self()},
             receive after HoldMs -> ok end,
-            exit(introduce({Session, Connection, Dialer, Node, Told}));
+            exit(introduce({Session, {Connection, Factor * ?TIMEOUT_MS}, Dialer, Node, Told}));
         Result ->
             exit(Result)
     end.
 
-connected(Session, Node, {To, IsNarrow} = Address) ->
+connected(Session, Node, {To, IsNarrow, Factor} = Way) ->
     Started = erlang:monotonic_time(millisecond),
-    case connect(Session, Node, Address) of
+    case connect(Session, Node, Way) of
         {ok, Tcp} ->
             TookMs = erlang:monotonic_time(millisecond) - Started,
-            case secure(inet_rdma_session:protocol(Session), Tcp, Node, handshake_ms(Address, TookMs)) of
+            case secure(inet_rdma_session:protocol(Session), Tcp, Node, handshake_ms(Way, TookMs)) of
                 %% The way may drop the peer's certificates, as large packets.
                 {error, timeout} when To =/= detour, not IsNarrow ->
-                    inet_rdma_recorder:record(redial, Node, #{cause => timeout, why => "small segments follow"}),
-                    connected(Session, Node, {To, true});
+                    Facts = #{cause => timeout, why => "small segments follow"},
+                    _ = [inet_rdma_recorder:record(redial, Node, Facts) || Factor =:= 1],
+                    connected(Session, Node, {To, true, Factor});
                 {error, Reason} -> {failed(Reason), Reason};
                 Connected -> Connected
             end;
@@ -89,10 +91,10 @@ connected(Session, Node, {To, IsNarrow} = Address) ->
     end.
 
 %% The time for the handshake of TLS on a connection that has taken this time.
-handshake_ms({To, IsNarrow}, TookMs) when To =/= detour, not IsNarrow ->
-    min(?TIMEOUT_MS, ?HANDSHAKE_MS + ?HANDSHAKE_ROUND_TRIPS * TookMs);
-handshake_ms(_Address, _TookMs) ->
-    ?TIMEOUT_MS.
+handshake_ms({To, false, Factor}, TookMs) when To =/= detour ->
+    Factor * min(?TIMEOUT_MS, ?HANDSHAKE_MS + ?HANDSHAKE_ROUND_TRIPS * TookMs);
+handshake_ms({_To, _IsNarrow, Factor}, _TookMs) ->
+    Factor * ?TIMEOUT_MS.
 
 %% ehostunreach: no host has the address.
 not_connected(econnrefused) -> refused;
@@ -100,6 +102,8 @@ not_connected(Reason) when Reason =:= timeout; Reason =:= etimedout; Reason =:= 
 not_connected(Reason) when Reason =:= enetunreach; Reason =:= eaddrnotavail; Reason =:= eafnosupport -> unreachable;
 not_connected(_) -> failed.
 
+failed(timeout) ->
+    slow;
 failed(Reason) ->
     case inet_rdma_tls:refuses(Reason) of
         {true, Alert} -> {tls_refuses, Alert};
@@ -107,7 +111,7 @@ failed(Reason) ->
     end.
 
 %% The TCP connection, over which TLS begins: its end is known before the handshake.
-connect(Session, Node, {detour, _IsNarrow}) ->
+connect(Session, Node, {detour, _IsNarrow, _Factor}) ->
     case inet_rdma_detours:seek() of
         ok ->
             case inet_rdma_detour:connect(Session, Node, ?DETOUR_MS) of
@@ -117,7 +121,7 @@ connect(Session, Node, {detour, _IsNarrow}) ->
         full ->
             {error, busy}
     end;
-connect(Session, _Node, {{Ip, TcpPort}, IsNarrow}) ->
+connect(Session, _Node, {{Ip, TcpPort}, IsNarrow, _Factor}) ->
     Driver = inet_rdma_session:driver(Session),
     Segments = [?SMALL_SEGMENTS || IsNarrow],
     Options = connect_options() ++ Segments ++ [{active, false}, {packet, raw}],
@@ -171,7 +175,7 @@ challenged({ok, <<$c, Nonce:16/binary, Proof:32/binary>>}, Attempt, Before,
         false ->
             {failed, wrong_proof}
     end;
-challenged({ok, <<$u>>}, _Attempt, _Before, {_Session, Connection, _Dialer, Node, Told}) ->
+challenged({ok, <<$u>>}, _Attempt, _Before, {_Session, {Connection, _LimitMs}, _Dialer, Node, Told}) ->
     Said = inet_rdma_transport:recv_message(Connection, ?NAME_MS),
     {{unknown_session, unknown_at(Said, Node, Told)}, unknown_session};
 challenged({ok, <<$s>>}, _Attempt, _Before, _Dialling) ->
@@ -198,7 +202,7 @@ give_up(Attempt, Dialer) ->
     Dialer ! {give_up, self(), Attempt},
     receive {Dialer, Given} -> Given end.
 
-answered({ok, <<$r, Standing:16/binary, Proof:32/binary>>}, Attempt, Said, Own, {Session, Connection, _, _, _}) ->
+answered({ok, <<$r, Standing:16/binary, Proof:32/binary>>}, Attempt, Said, Own, {Session, {Connection, _}, _, _, _}) ->
     case is_proof(inet_rdma_session:port(Session), Proof, ["acceptor", Said, Own, Standing]) of
         true -> resume(Session, Attempt, Connection, Standing, Said);
         false -> {failed, wrong_proof}
@@ -208,7 +212,7 @@ answered({ok, <<$s>>}, _Attempt, _Said, _Own, _Dialling) ->
 answered({ok, _}, _Attempt, _Said, _Own, _Dialling) ->
     {failed, unexpected_answer};
 answered({error, Reason}, _Attempt, _Said, _Own, _Dialling) ->
-    {failed, Reason}.
+    {failed(Reason), Reason}.
 
 %% Whether the first message on a connection to this node's listener begins an attempt.
 -spec is_resume(binary()) -> boolean().
@@ -283,7 +287,7 @@ challenge(Session, Attempt, Before, Connection) ->
     Nonce = nonce(),
     Said = <<Before/binary, Nonce/binary>>,
     _ = send(Connection, [$c, Nonce, prove(Port, ["challenge", Said])]),
-    case recv(Connection) of
+    case inet_rdma_transport:recv_message(Connection, ?TIMEOUT_MS) of
         {ok, <<$p, Standing:16/binary, Proof:32/binary>>} ->
             case is_proof(Port, Proof, ["dialer", Said, Standing]) andalso suspend(Port, Attempt) of
                 {ok, Received, Path} ->
@@ -329,12 +333,10 @@ resume(Session, Attempt, Connection, <<Received:64, Path:64>>, Said) ->
     inet_rdma_session:resume(Session, Attempt, Connection, {Received, Path}, Said).
 
 %% Sends a message, and waits for the peer's answer.
-ask(Connection, Message) ->
+ask({Connection, LimitMs}, Message) ->
     case send(Connection, Message) of
-        ok -> recv(Connection);
+        ok -> inet_rdma_transport:recv_message(Connection, LimitMs);
         Error -> Error
     end.
 
 send(Connection, Message) -> inet_rdma_transport:send_message(Connection, iolist_to_binary(Message)).
-
-recv(Connection) -> inet_rdma_transport:recv_message(Connection, ?TIMEOUT_MS).

@@ -131,6 +131,6 @@ attempt(Node) ->
     Address = inet_rdma_detours:fact(inet_rdma_session:name(Session), listens),
     Dialer = self(),
     {Pid, Ref} = spawn_monitor(fun() ->
-        inet_rdma_resume:attempt(Session, atom_to_binary(Node), {Address, false}, {0, none}, Dialer)
+        inet_rdma_resume:attempt(Session, atom_to_binary(Node), {Address, false, 1}, {0, none}, Dialer)
     end),
     receive {'DOWN', Ref, process, Pid, Result} -> Result end.

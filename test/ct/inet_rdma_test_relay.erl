@@ -3,7 +3,7 @@
 -module(inet_rdma_test_relay).
 
 -export([start/1, port/1, accepted/1, openings/1, stop/1]).
--export([lose/2, shape/2, hold/1, refuse/1, pass/1, lead_to/2]).
+-export([lose/2, shape/2, hold/1, slow/2, refuse/1, pass/1, lead_to/2]).
 -export_type([t/0, route/0, loss/0, direction/0, shape/0]).
 
 -opaque t() :: pid().
@@ -69,6 +69,10 @@ shape(Relay, Shape) -> inet_rdma_test_ask:ask(Relay, {shape, Shape}).
 -spec hold(t()) -> ok.
 hold(Relay) -> inet_rdma_test_ask:ask(Relay, {mode, hold}).
 
+%% Loses all connections; the next ones are accepted, and their bytes pass from this time after that on.
+-spec slow(t(), Ms :: non_neg_integer()) -> ok.
+slow(Relay, Ms) -> inet_rdma_test_ask:ask(Relay, {mode, {slow, Ms}}).
+
 %% Loses all connections, and closes the listeners.
 -spec refuse(t()) -> ok.
 refuse(Relay) -> inet_rdma_test_ask:ask(Relay, {mode, refuse}).
@@ -87,6 +91,7 @@ stop(Relay) -> inet_rdma_test_ask:ask(Relay, stop).
 loop(#{openings := Openings, parent := Parent} = State) ->
     receive
         {connection, Number, Near} -> loop(accept(Number, Near, State));
+        {slow_connection, Number, Near} -> loop(forward(Number, Near, State));
         {opening, Id, Direction, Bytes} ->
             Before = maps:get(Id, Openings, #{to => <<>>, back => <<>>}),
             Seen = maps:get(Direction, Before),
@@ -111,6 +116,7 @@ answer({shape, Shape}, State) -> {ok, State#{shape := Shape}};
 answer({lead_to, To}, #{routes := #{1 := Route} = Routes} = State) ->
     {ok, State#{routes := Routes#{1 := Route#{to := To}}}};
 answer({mode, hold}, State) -> {ok, (lose_all(reset, State))#{mode := hold}};
+answer({mode, {slow, _} = Mode}, State) -> {ok, (lose_all(reset, State))#{mode := Mode}};
 answer({mode, refuse}, State) -> {ok, refused(State)};
 answer({mode, pass}, #{held := Held} = State) ->
     [reset(Near) || Near <- Held],
@@ -163,7 +169,13 @@ accept(_Number, Near, #{mode := refuse} = State) ->
     State;
 accept(_Number, Near, #{mode := hold, held := Held, accepted := Accepted} = State) ->
     State#{held := [Near | Held], accepted := Accepted + 1};
-accept(Number, Near, #{routes := Routes, accepted := Accepted, pairs := Pairs, shape := Shape} = State) ->
+accept(Number, Near, #{mode := {slow, Ms}} = State) ->
+    _ = erlang:send_after(Ms, self(), {slow_connection, Number, Near}),
+    State;
+accept(Number, Near, State) ->
+    forward(Number, Near, State).
+
+forward(Number, Near, #{routes := Routes, accepted := Accepted, pairs := Pairs, shape := Shape} = State) ->
     #{Number := #{to := {Ip, Port}, from := From}} = Routes,
     case gen_tcp:connect(Ip, Port, [binary, {ip, From}, {active, false}, {nodelay, true}]) of
         {ok, Far} ->

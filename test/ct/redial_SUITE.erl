@@ -9,8 +9,9 @@
 -export([all/0, suite/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
 -export([init_per_testcase/2, end_per_testcase/2]).
 -export([carried_or_under_way/1, needs_the_peers_own_word/1, own_refusals/1, strangers/1, silence/1]).
--export([told_messages/1, order_of_candidates/1]).
--export([relay_refuses/1, relay_closes/1, stranger_answers/1, another_address/1, peer_restarted_elsewhere/1]).
+-export([told_messages/1, order_of_candidates/1, time_for_slow_candidates/1]).
+-export([relay_refuses/1, relay_closes/1, slow_relay/1, stranger_answers/1, another_address/1]).
+-export([peer_restarted_elsewhere/1]).
 -export([kill_with_name_server/1, kill_without_name_server/1, kill_with_constant_ports/1, told_address/1]).
 
 %% Longer than any wait of the cases: no end may come from there.
@@ -24,9 +25,9 @@ all() ->
     [{group, Group} || {Group, _, _} <- groups()].
 
 groups() ->
-    Between = [relay_refuses, relay_closes, stranger_answers, another_address, peer_restarted_elsewhere],
+    Between = [relay_refuses, relay_closes, slow_relay, stranger_answers, another_address, peer_restarted_elsewhere],
     [{verdict, [], [carried_or_under_way, needs_the_peers_own_word, own_refusals, strangers, silence]},
-     {addresses, [], [told_messages, order_of_candidates]},
+     {addresses, [], [told_messages, order_of_candidates, time_for_slow_candidates]},
      {tcp, [], Between ++ of_hosts()}, {tls, [], Between ++ [kill_with_constant_ports, told_address]}].
 
 init_per_suite(Config) ->
@@ -87,10 +88,10 @@ own_refusals(_Config) ->
     %% Another port is registered, and has not refused.
     _ = [?assertNot(is_dead((facts())#{candidates := [Long, candidate(resolved, false, Outcome, 0)],
                                        name_server := {known, 2, false}}))
-         || Outcome <- [none, unanswered, failed]],
+         || Outcome <- [none, unanswered, slow, failed]],
     %% An address that was told, and leads to nothing here, does not matter.
     _ = [?assert(is_dead((facts())#{candidates := [Long, candidate(told, false, Outcome, 0)]}))
-         || Outcome <- [none, unanswered, unreachable, failed, refused]].
+         || Outcome <- [none, unanswered, unreachable, slow, failed, refused]].
 
 strangers(_Config) ->
     Used = candidate(used, false, {unknown_session, anew}, 0),
@@ -144,7 +145,7 @@ outcome(Outcome) -> {Outcome, none}.
 %% All facts about one address.
 all_facts() ->
     Flags = [true, false],
-    Outcomes = [none, refused, unanswered, unreachable, failed, {tls_refuses, <<"certificate_expired">>}
+    Outcomes = [none, refused, unanswered, unreachable, slow, failed, {tls_refuses, <<"certificate_expired">>}
                 | [{unknown_session, Answer} || Answer <- [same, anew, stranger, unsaid]]],
     Servers = [{known, 1, true}, {known, 1, false}, {known, 3, true}, {unknown, true}, {unknown, false}, no_answer],
     [#{is_in_order => IsInOrder, uncarried_ms => Ms, is_under_way => IsUnderWay, is_same_host => IsSameHost,
@@ -197,6 +198,27 @@ order_of_candidates(_Config) ->
     From = inet_rdma_candidates:new(#{peer => Used, reached => [{from, {10, 9, 8, 7}}], told => Told}),
     ?assertEqual([TheTold, Used], inet_rdma_candidates:addresses(From)).
 
+%% Behind an answer that comes too late an attempt there has twice the time; one of these is under way at a time.
+time_for_slow_candidates(_Config) ->
+    ok = inet_rdma_nif:load(),
+    [First, Second, Third] = Addresses = [{{10, 1, 1, I}, 4000} || I <- [1, 2, 3]],
+    Empty = inet_rdma_candidates:new(#{peer => none, reached => [], told => none}),
+    New = inet_rdma_candidates:resolved(Addresses, Empty),
+    End = fun(Outcome) ->
+        fun(Address, Candidates) ->
+            element(2, inet_rdma_candidates:ended(Address, Outcome, {0, 1000}, Candidates))
+        end
+    end,
+    Slow = lists:foldl(End(slow), New, [First, Second]),
+    ?assertEqual([2, 2, 1], [inet_rdma_candidates:factor(Address, Slow) || Address <- Addresses]),
+    ?assertEqual(8, inet_rdma_candidates:factor(First, lists:foldl(End(slow), Slow, lists:duplicate(9, First)))),
+    Running = inet_rdma_candidates:started(First, Slow),
+    ?assertEqual({due, Third}, inet_rdma_candidates:next(1000, Running)),
+    ?assertEqual(none, inet_rdma_candidates:next(1000, inet_rdma_candidates:started(Third, Running))),
+    Refused = (End(refused))(First, Running),
+    ?assertEqual(1, inet_rdma_candidates:factor(First, Refused)),
+    ?assertEqual({due, Second}, inet_rdma_candidates:next(1000, inet_rdma_candidates:started(Third, Refused))).
+
 %% Between the nodes.
 
 %% Nobody listens at the address in use for a while, as with a load balancer that starts anew.
@@ -214,6 +236,11 @@ relay_closes(Config) ->
     _ = [undisturbed(A, B, fun(_Before) -> ?assert(inet_rdma_test_relay:lose(Relay, close) > 0) end)
          || _ <- [1, 2, 3]],
     ok.
+
+%% At each attempt the peer's answer comes later than the first time limits allow, also without TLS.
+slow_relay(Config) ->
+    #{a := A, b := B, relay := Relay} = detour(Config),
+    undisturbed(A, B, fun(_Before) -> ok = inet_rdma_test_relay:slow(Relay, 4500) end).
 
 %% The address in use leads to another node for a while. The peer is stopped, so that it cannot dial itself.
 stranger_answers(Config) ->
