@@ -98,6 +98,17 @@ mod tests {
     }
 
     #[test]
+    fn a_device_that_owes_nothing_is_looked_at_again_while_bytes_wait() {
+        let start = Instant::now();
+        let (mut ways, mut asked) = written(start);
+        for answer in [Answer::Arrived, Answer::Arrived, Answer::Awaited] {
+            let now = look(&mut ways, &mut asked, answer, Duration::ZERO);
+            ways.handle_loud(Way::QueuePair, now);
+        }
+        assert_eq!(ways.poll_notice(), Some(Notice::Suspected));
+    }
+
+    #[test]
     fn a_device_that_does_not_answer_is_suspected_after_the_time() {
         let start = Instant::now();
         let (mut ways, mut asked) = written(start);

@@ -94,6 +94,11 @@ impl Link {
                 .map(|queue| Queue::look_at_peer(queue, now, patience)),
         };
         self.ways.handle_look(way, now, look.unwrap_or(Look::UNKNOWN));
+        // Senders wait for room in the peer's ring. The peer's word of it may be lost, this side's device owes nothing,
+        // and neither a packet nor a tick follows.
+        if way == Way::QueuePair && self.session.is_sent_by_queue() && self.session.unsent_bytes() > 0 {
+            self.heed_write(way);
+        }
         if was_held && !self.ways.is_held(way) {
             self.handle_released(port);
         }
