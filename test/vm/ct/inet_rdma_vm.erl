@@ -10,7 +10,8 @@
 -export([await_nodedown/3]).
 -export([tls_arguments/1, load_tls/1]).
 -export([cut_tcp/2, shut_tcp/2, shut_tcp_of_link/1]).
--export([stream_both_ways/4, await_stream/2]).
+-export([stream_both_ways/4, await_stream/2, start_streams/1, is_done/2, stop_streams/1, stop_streams_at/2]).
+-export([explained/2]).
 -export_type([resources/0]).
 
 %% Counts of the kernel's objects by device: `#{"rxe_local" => #{"qp" => 1, ...}}'. A device has some of its own.
@@ -211,6 +212,42 @@ await_stream(Node, Receiver) ->
     _ = inet_rdma_test_node:call(Node, inet_rdma_test_stream, await, [Receiver, 20000], infinity),
     ok.
 
+-type streams() :: [{Receiver :: inet_rdma_test_node:t(), Name :: atom()}].
+
+%% More than can be sent before what the case does next.
+-spec start_streams([inet_rdma_test_node:t()]) -> streams().
+start_streams([A, B]) ->
+    [
+        begin
+            Name = inet_rdma_test_stream:receiver_at(Receiver, 2, 300),
+            _ = call(Sender, inet_rdma_test_stream, senders, [name(Receiver), Name, mixed, 2, 300]),
+            {Receiver, Name}
+        end
+     || {Sender, Receiver} <- [{A, B}, {B, A}]
+    ].
+
+-spec is_done(inet_rdma_test_node:t(), atom()) -> boolean().
+is_done(Receiver, Name) ->
+    case call(Receiver, inet_rdma_test_stream, progress, [Name]) of
+        {done, _} -> true;
+        {running, _} -> false;
+        {failed, Why} -> error({stream_broken, name(Receiver), Why})
+    end.
+
+-spec stop_streams(streams()) -> [true].
+stop_streams(Streams) ->
+    [
+        call(Receiver, erlang, exit, [Pid, kill])
+     || {Receiver, Name} <- Streams,
+        Pid <- [call(Receiver, erlang, whereis, [Name])],
+        is_pid(Pid)
+    ].
+
+%% Those that end at this node; the other one is gone.
+-spec stop_streams_at(inet_rdma_test_node:t(), streams()) -> [true].
+stop_streams_at(#{node := Node}, Streams) ->
+    stop_streams([Stream || {#{node := Receiver}, _} = Stream <- Streams, Receiver =:= Node]).
+
 %% Makes certificates for hosts of these addresses. Returns their directory, and the arguments of a node with TLS.
 -spec tls_arguments([string()]) -> {file:filename(), [string()]}.
 tls_arguments(Addresses) ->
@@ -227,3 +264,21 @@ load_tls(Nodes) ->
                Beam <- filelib:wildcard(filename:join([code:lib_dir(Application), "ebin", "*.beam"]))],
     _ = [call(Node, code, ensure_modules_loaded, [Modules]) || Node <- Nodes],
     ok.
+
+%% Runs the steps of a case; where they fail, prints what these nodes have logged and recorded about each other.
+-spec explained([inet_rdma_test_node:t()], fun(() -> Result)) -> Result.
+explained(Nodes, Steps) ->
+    _ = [ok = call(Node, inet_rdma_test_log, install, []) || Node <- Nodes],
+    try
+        Steps()
+    catch
+        Class:Reason:Stack ->
+            _ = [explain(Node, Peer) || Node <- Nodes, Peer <- Nodes, Peer =/= Node],
+            erlang:raise(Class, Reason, Stack)
+    end.
+
+explain(Node, Peer) ->
+    ct:pal("~p logged:~n~ts~nand recorded of its links to ~p:~n~ts", [
+        name(Node), lists:join("\n", call(Node, inet_rdma_test_log, lines, [])), name(Peer),
+        [io_lib:format("~0tp~n", [Event]) || Event <- call(Node, inet_rdma, history, [name(Peer)])]
+    ]).

@@ -200,10 +200,15 @@ device_removed(Config, Rdma, Args) ->
         rdma => [{fabric, verbs}, {fallback_retry_ms, 1000} | Rdma], args => Args
     })),
     _ = [ok = inet_rdma_vm:load_tls(Going) || Args =/= []],
+    inet_rdma_vm:explained(Going, fun() -> link_outlives_the_device(C, D) end),
+    [inet_rdma_test_node:stop(Node) || Node <- Going],
+    ?assertEqual([name(B)], call(A, erlang, nodes, [])).
+
+link_outlives_the_device(C, D) ->
+    Going = [C, D],
     ok = inet_rdma_test_node:connect(C, D),
     #{fabric := verbs, why := Why} = inet_rdma_vm:info(C, D),
     contains(Why, ["going_rdma"]),
-    [ok = call(Node, inet_rdma_test_log, install, []) || Node <- Going],
     Watched = [inet_rdma_vm:watch(C, D), inet_rdma_vm:watch(D, C)],
     [
         begin
@@ -231,9 +236,7 @@ device_removed(Config, Rdma, Args) ->
     %% No node keeps the device open.
     receive
         {'DOWN', Ref, process, Removing, Reason} -> ?assertEqual(normal, Reason)
-    end,
-    [inet_rdma_test_node:stop(Node) || Node <- Going],
-    ?assertEqual([name(B)], call(A, erlang, nodes, [])).
+    end.
 
 ping(Answer, Node) ->
     lists:flatten(io_lib:format("~p = net_adm:ping(~p)", [Answer, name(Node)])).

@@ -4,11 +4,11 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--import(inet_rdma_vm, [contains/2]).
+-import(inet_rdma_vm, [contains/2, start_streams/1, is_done/2, stop_streams/1, stop_streams_at/2]).
 
 -export([all/0, groups/0, suite/0, init_per_group/2, end_per_group/2, end_per_testcase/2]).
 -export([calls_and_sizes_both_ways/1, order_both_ways/1, lossy_link/1, slow_link/1, very_slow_link/1]).
--export([short_cut/1, interface_down_and_up/1, cut_of_one_network/1, long_cut/1]).
+-export([short_cut/1, interface_down_and_up/1, cut_of_one_network/1, cut_while_senders_wait/1, long_cut/1]).
 -export([tcp_connection_cut/1, killed_and_back/1]).
 -export([tcp_blocked/1, devices_cut_off/1, device_that_does_not_answer/1]).
 -export([devices_beside_the_nodes_network/1, tls_hides_what_is_said/1, guest_2_loses_power/1]).
@@ -21,7 +21,7 @@
 %% The interfaces of the devices of both kinds.
 -define(INTERFACES, ["eth0", "eth1"]).
 -define(CUT_MS, 30000).
--define(TICKTIME_S, 8).
+-define(TICKTIME_S, 16).
 %% Of nodes whose link loses packets: rxe sends again after its own time, and the streams of a case take it up to 52 s.
 -define(PATIENT_TICKTIME_S, 60).
 %% A node is down after the tick time and a quarter of it at most. A watcher learns it a moment later, and that moment
@@ -42,7 +42,7 @@ groups() ->
     ],
     %% Not with rxe: an interface that goes down under traffic may leave that kernel's device unable to connect, for
     %% rping as for nodes, until it is made anew. There is no guest 2 after the last.
-    [{rxe, [], Cases ++ [device_that_does_not_answer]},
+    [{rxe, [], Cases ++ [device_that_does_not_answer, cut_while_senders_wait]},
      {siw, [], Cases ++ [interface_down_and_up, guest_2_loses_power]}].
 
 init_per_group(Kind, Config) ->
@@ -208,13 +208,47 @@ cut_of_one_network(Config) ->
     [Own, Theirs, Interface] = [proplists:get_value(Key, Config) || Key <- [own_address, their_address, interface]],
     [A, B] = Pair = pair_at(Own, Theirs, [{fallback_retry_ms, 1000}]),
     carried(verbs, A, B, []),
+    inet_rdma_vm:explained(Pair, fun() ->
+        Watched = watch(Pair),
+        Streams = start_streams(Pair),
+        on_both("tc qdisc add dev " ++ Interface ++ " root netem loss 100%"),
+        [ok = inet_rdma_test_link:await(X, Y, tcp) || {X, Y} <- [{A, B}, {B, A}]],
+        ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1000, 300000]]),
+        on_both("tc qdisc del dev " ++ Interface ++ " root"),
+        survived(Pair, Watched, Streams)
+    end).
+
+%% The peer's VM is stopped and its ring full: the device has answered all, and senders wait for the VM. A cut then is
+%% noticed all the same.
+cut_while_senders_wait(Config) ->
+    [Own, Theirs, Interface] = [proplists:get_value(Key, Config) || Key <- [own_address, their_address, interface]],
+    [A, B] = Pair = pair_at(Own, Theirs, [{fallback_retry_ms, 1000}]),
+    carried(verbs, A, B, []),
     Watched = watch(Pair),
-    Streams = start_streams(Pair),
-    on_both("tc qdisc add dev " ++ Interface ++ " root netem loss 100%"),
-    [ok = inet_rdma_test_link:await(X, Y, tcp) || {X, Y} <- [{A, B}, {B, A}]],
-    ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1000, 300000]]),
-    on_both("tc qdisc del dev " ++ Interface ++ " root"),
-    survived(Pair, Watched, Streams).
+    Name = inet_rdma_test_stream:receiver_at(B, 2, 1000),
+    OsPid = os_pid(B),
+    Signal = fun(Which) -> os:cmd("ssh " ?OTHER " kill -" ++ Which ++ " " ++ OsPid) end,
+    [] = Signal("STOP"),
+    try
+        _ = call(A, inet_rdma_test_stream, senders, [name(B), Name, mixed, 2, 1000]),
+        inet_rdma_test_wait:until(senders_wait, 20000, fun() -> sends_nothing(A, B) end),
+        on_both("tc qdisc add dev " ++ Interface ++ " root netem loss 100%"),
+        inet_rdma_test_wait:until(suspected, 20000, fun() ->
+            #{path_state := State} = Info = inet_rdma_vm:info(A, B),
+            State =:= suspected orelse Info
+        end)
+    after
+        on_both("tc qdisc del dev " ++ Interface ++ " root"),
+        [] = Signal("CONT")
+    end,
+    survived(Pair, Watched, [{B, Name}]).
+
+%% For longer than it takes the device to answer.
+sends_nothing(A, B) ->
+    #{bytes_sent := Before} = inet_rdma_vm:info(A, B),
+    timer:sleep(4000),
+    #{bytes_sent := After} = inet_rdma_vm:info(A, B),
+    Before =:= After orelse {Before, After}.
 
 %% Nothing passes between the nodes over any network: the tick time ends the link.
 long_cut(Config) ->
@@ -422,7 +456,7 @@ kill_and_await(Config) ->
     Streams = start_streams([A, C]),
     Watched = inet_rdma_vm:watch(A, C),
     StartMs = erlang:monotonic_time(millisecond),
-    _ = os:cmd("ssh " ?OTHER " kill -KILL " ++ call(C, os, getpid, [])),
+    _ = os:cmd("ssh " ?OTHER " kill -KILL " ++ os_pid(C)),
     inet_rdma_vm:await_nodedown(Watched, StartMs, ?NODEDOWN_MS),
     stop_streams_at(A, Streams),
     inet_rdma_vm:await_resources(Before),
@@ -445,40 +479,13 @@ guest_2_loses_power(Config) ->
         Less =:= [] orelse Left
     end).
 
-%% More than can be sent before what the case does next.
-start_streams([A, B]) ->
-    [
-        begin
-            Name = inet_rdma_test_stream:receiver_at(Receiver, 2, 300),
-            _ = call(Sender, inet_rdma_test_stream, senders, [name(Receiver), Name, mixed, 2, 300]),
-            {Receiver, Name}
-        end
-     || {Sender, Receiver} <- [{A, B}, {B, A}]
-    ].
-
-is_done(Receiver, Name) ->
-    case call(Receiver, inet_rdma_test_stream, progress, [Name]) of
-        {done, _} -> true;
-        {running, _} -> false;
-        {failed, Why} -> error({stream_broken, name(Receiver), Why})
-    end.
-
-stop_streams(Streams) ->
-    [
-        call(Receiver, erlang, exit, [Pid, kill])
-     || {Receiver, Name} <- Streams,
-        Pid <- [call(Receiver, erlang, whereis, [Name])],
-        is_pid(Pid)
-    ].
-
-%% Those that end at this node; the other one is gone.
-stop_streams_at(#{node := Node}, Streams) ->
-    stop_streams([Stream || {#{node := Receiver}, _} = Stream <- Streams, Receiver =:= Node]).
-
 come_together(A, B) ->
     inet_rdma_test_wait:until(together_again, 20000, fun() -> call(A, net_adm, ping, [name(B)]) =:= pong end),
     ok = inet_rdma_test_node:connect(B, A),
     ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1000, 300000]]).
+
+%% On its machine.
+os_pid(Node) -> call(Node, os, getpid, []).
 
 watch([A, B]) ->
     [inet_rdma_vm:watch(A, B), inet_rdma_vm:watch(B, A)].
