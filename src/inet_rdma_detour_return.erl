@@ -38,7 +38,7 @@ start(Session) ->
         _ -> ok
     end.
 
-%% Behind this call none of its attempts gives a connection up.
+%% After return none of its attempts can give a connection up.
 -spec stop(inet_rdma_session:t()) -> ok.
 stop(Session) ->
     case inet_rdma_detours:fact(inet_rdma_session:name(Session), return) of

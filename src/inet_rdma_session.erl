@@ -197,8 +197,8 @@ driver(#{driver := Driver}) -> Driver.
 hold_ms(#{role := initiator}) -> 0;
 hold_ms(#{role := acceptor}) -> ?HOLD_MS.
 
-%% Ends a dialer or a mover, and waits for its end: a process goes on for a while after exit/2. Behind this call it
-%% gives up no connection, and gives the port no queue pair. By a new monitor, as the message of the old one may have
+%% Ends a dialer or a mover, and waits for its end: a process goes on for a while after exit/2. After return it
+%% can give up no connection, and give the port no queue pair. By a new monitor, as the message of the old one may have
 %% been handled.
 -spec stop_process({pid(), reference()}) -> ok.
 stop_process({Process, Ref}) ->

@@ -136,7 +136,7 @@ run(initiator, #settling{own = Own} = Settling) ->
 run(acceptor, Settling) ->
     inet_rdma_settlement_acceptor:run(Settling).
 
-%% A link that no queue pair carries has its own TCP connection.
+%% Links skip the fabric tcp: they stay on their TCP connection.
 ways(#settling{node = none}) -> inet_rdma_options:fabrics(stream);
 ways(_Link) -> inet_rdma_options:fabrics(link).
 

@@ -73,7 +73,7 @@ impl Sizes {
     }
 }
 
-/// Of 32 bits, as a packet has less than 4 GiB: the processor converts these in one instruction.
+/// Packets are below 4 GiB; the processor converts a `u32` in one instruction.
 #[inline]
 fn square(bytes: usize) -> f64 {
     let bytes = f64::from(bytes as u32);

@@ -233,8 +233,8 @@ pub trait QueuePair: Send + Sync {
     fn prepare_staging(&self, _bytes: usize) -> Result<(), FabricError> {
         Ok(())
     }
-    /// Transfers are sent from the prepared memory from now on. Call it while there is no [`WriteRoom`] to be used: the
-    /// room is that of the memory before.
+    /// Transfers are sent from the prepared memory from now on. Call it while no [`WriteRoom`] is in use: earlier
+    /// ones describe the replaced memory.
     fn replace_staging(&self) {}
     /// Gives back replaced memory that the device no longer sends from. Takes long. True: all is given back.
     fn release_staging(&self) -> bool {

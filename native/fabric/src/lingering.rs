@@ -43,7 +43,8 @@ struct Lingering {
     deadline: Instant,
 }
 
-/// Ends a connection. `backlog` is what the socket has not taken. `at_end`: the peer has ended it before.
+/// Ends a connection. `backlog` is what the socket has not taken. `at_end`: the peer has closed it, and unsent bytes
+/// are dropped.
 pub fn close(socket: &Arc<OwnedFd>, backlog: VecDeque<u8>, at_end: bool) {
     if backlog.is_empty() {
         end_writing(socket);
@@ -94,7 +95,7 @@ fn start() -> Result<Orders, FabricError> {
     Ok(Orders { new: Vec::new(), event })
 }
 
-/// The thread has failed, which only a panic or a kernel without memory brings about: the next end starts another one.
+/// On drop the thread has failed, by a panic or as the kernel has no memory: the next [`close`] starts a new one.
 struct Failed;
 
 impl Drop for Failed {

@@ -26,7 +26,8 @@ pub(crate) struct OwnSide {
     memory: Arc<ExposedMemory>,
     hello: Hello,
     watch: Watch,
-    /// The end by which the peer wakes this side. None: the greeting is sent. A copy here would hide the peer's end.
+    /// The end by which the peer wakes this side. None: the greeting is sent. An open copy would
+    /// suppress the peer's hang-up.
     waking: Option<OwnedFd>,
 }
 

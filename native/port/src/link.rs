@@ -94,7 +94,7 @@ pub struct Link {
     /// compressed.
     past_compression: Option<[Compression; 2]>,
     changes: Changes,
-    /// The time at which the attempt that has given up the TCP connection has failed, if it has not ended before.
+    /// Deadline of the attempt to resume that has given up the TCP connection.
     attempt_until: Option<Instant>,
     /// The reason of the last loss of a TCP connection. None: none was lost.
     loss: Option<Loss>,

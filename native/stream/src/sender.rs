@@ -49,8 +49,8 @@ pub(crate) struct Sender {
     finished: bool,
     /// True: the last advertisement was stale when it arrived, and no pass has come since then.
     late: bool,
-    /// True: a wait for the peer's answer pays. A buffer of this phase was used up, or the ring was full while `late`.
-    /// Since then no byte went into the ring, and no pass has come.
+    /// True: wait for an advertisement before using the ring. A buffer of this phase was used up, or the ring was full
+    /// while `late`; since then no byte went into the ring, and no pass has come.
     expecting: bool,
     /// A defect for the tests, which the model must find: without the jump an advertisement is used at a wrong byte.
     #[cfg(test)]

@@ -206,10 +206,10 @@ impl Stream {
         self.sender.owes_mark()
     }
 
-    /// True if a wait for the peer's answer pays: direct transfers have used up its advertisements, or these came too
-    /// late and the ring was full. When the peer has read all sent bytes it advertises a buffer, or tells that it has
-    /// none. Bulk that goes into the ring meanwhile would make its next advertisements stale: to wait, offer 0 bytes
-    /// for the ring.
+    /// True if the caller should wait for an advertisement before it uses the ring: direct transfers have used up the
+    /// peer's advertisements, or these came too late and the ring was full. When the peer has read all sent bytes it
+    /// advertises a buffer, or tells that it has none. Bulk that goes into the ring meanwhile would make its next
+    /// advertisements stale: to wait, offer 0 bytes for the ring.
     #[must_use]
     pub fn awaits_advert(&self) -> bool {
         self.sender.awaits_advert()

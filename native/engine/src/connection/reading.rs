@@ -24,7 +24,7 @@ pub(crate) enum For {
     Expected,
 }
 
-/// The reader's wait for more, as a part of a read.
+/// Whether this read also arms the reader.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Arming {
     /// The caller arms the reader itself, if at all.

@@ -10,6 +10,16 @@ use crate::connection::LANDING_BUFFER_BYTES_MAX;
 /// Maximum number of sends that share a write, as their slices are gathered anew for each write.
 const GATHERED_MAX: usize = 64;
 
+/// What has become of a posted send that was to be cancelled.
+pub(super) enum Cancelled<T> {
+    /// No such send is posted.
+    NotFound,
+    /// Bytes of it are sent, and it stays.
+    Started,
+    /// To be dropped without a lock.
+    Removed(T),
+}
+
 /// One posted send.
 struct PostedSend<T> {
     token: T,
@@ -110,13 +120,17 @@ impl<T: Parcel> PostedSends<T> {
         }
     }
 
-    /// Removes the first send that `is` accepts. None inside: bytes of it are sent, and it stays. None: no such send.
-    pub(super) fn cancel(&mut self, is: impl Fn(&T) -> bool) -> Option<Option<T>> {
-        let index = self.0.iter().position(|send| is(&send.token))?;
-        Some(match self.0[index].sent {
-            0 => self.0.remove(index).map(|send| send.token),
-            _ => None,
-        })
+    /// Removes the first send that `is` accepts.
+    pub(super) fn cancel(&mut self, is: impl Fn(&T) -> bool) -> Cancelled<T> {
+        let found = self.0.iter().position(|send| is(&send.token));
+        match found.map(|index| (index, self.0[index].sent)) {
+            Some((_, 1..)) => Cancelled::Started,
+            Some((index, 0)) => self
+                .0
+                .remove(index)
+                .map_or(Cancelled::NotFound, |send| Cancelled::Removed(send.token)),
+            None => Cancelled::NotFound,
+        }
     }
 
     /// Removes the first send, also with bytes left.

@@ -4,6 +4,7 @@ use inet_rdma_assembly::{Framing, Header};
 
 use super::active_mode::{ActiveOption, Left};
 use super::notifier::{Parcel, StreamNotifier};
+use super::posted_sends::Cancelled;
 use super::send_lock::SendLock;
 use super::sending::Holder;
 use super::shared::StreamSocket;
@@ -136,8 +137,10 @@ impl<N: StreamNotifier> StreamSocket<N> {
         let writer = direction.take_wanted();
         drop(direction);
         self.heed(Woken { reader: false, writer }, Caller::User);
-        if let Some(send) = send {
-            return send.is_some();
+        match send {
+            Cancelled::Removed(_token) => return true,
+            Cancelled::Started => return false,
+            Cancelled::NotFound => {}
         }
         let read_half = self.read_half.lock();
         let cancelled = self.demand.lock().posted.cancel(&is);

@@ -3,7 +3,7 @@
 use inet_rdma_assembly::{Framing, Gather, Header};
 
 use super::notifier::StreamNotifier;
-use super::posted_sends::PostedSends;
+use super::posted_sends::{Cancelled, PostedSends};
 use crate::connection::{Closed, Woken, WriteHalf, Written};
 
 /// The writing direction, behind its lock. Posted sends are written while no writer is in the middle of a send, and
@@ -121,7 +121,7 @@ impl<N: StreamNotifier> WriteDirection<N> {
         &self.posted
     }
 
-    pub(super) fn cancel(&mut self, is: impl Fn(&N::Token) -> bool) -> Option<Option<N::Token>> {
+    pub(super) fn cancel(&mut self, is: impl Fn(&N::Token) -> bool) -> Cancelled<N::Token> {
         self.posted.cancel(is)
     }
 
