@@ -35,7 +35,7 @@ configure() ->
 load(ok) ->
     case inet_rdma_nif:load() of
         ok -> inet_rdma_neighbours:start();
-        {error, Reason} -> ?LOG_ERROR("inet_rdma: all links stay on TCP: ~ts", [inet_rdma:format_error(Reason)])
+        {error, Reason} -> ?LOG_ERROR("inet_rdma: all links stay on TCP: ~ts", [inet_rdma_error:format(Reason)])
     end;
 load(Error) -> Error.
 

@@ -56,11 +56,11 @@ native(ok) ->
         Error -> {ok, in_words(Error), unknown}
     end;
 native({error, Reason}) ->
-    Why = text("the native library is not loaded (~ts)", [inet_rdma:format_error(Reason)]),
+    Why = text("the native library is not loaded (~ts)", [inet_rdma_error:format(Reason)]),
     {{error, Why}, {error, Why}, unknown}.
 
 in_words(ok) -> ok;
-in_words({error, Reason}) -> {error, text("~ts", [inet_rdma:format_error(Reason)])}.
+in_words({error, Reason}) -> {error, text("~ts", [inet_rdma_error:format(Reason)])}.
 
 %% In a process of its own, so that late messages of the sockets do not reach the caller.
 isolated(Fun) ->

@@ -154,7 +154,7 @@ tell(Connection, Message, Keys) ->
 native(Call) ->
     try Call() of
         ok -> ok;
-        {error, Reason} -> {error, {peer_misbehaved, unicode:characters_to_binary(inet_rdma:format_error(Reason))}}
+        {error, Reason} -> {error, {peer_misbehaved, unicode:characters_to_binary(inet_rdma_error:format(Reason))}}
     catch
         error:badarg -> {error, {unknown, <<"inet_rdma_nif was loaded anew, and there can be no new key">>}}
     end.

@@ -31,7 +31,7 @@ start() ->
 
 warn({error, Reason}) ->
     ?LOG_WARNING("inet_rdma: links to other containers of this host stay on TCP: ~ts",
-                 [inet_rdma:format_error(Reason)]);
+                 [inet_rdma_error:format(Reason)]);
 warn(_) ->
     ok.
 

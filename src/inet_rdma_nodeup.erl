@@ -173,7 +173,7 @@ attach(Error, _Link) ->
 
 cannot_begin(Reason, #{node := Node}) ->
     ok = inet_rdma_modules:load_all(),
-    Words = unicode:characters_to_binary(inet_rdma:format_error(Reason)),
+    Words = unicode:characters_to_binary(inet_rdma_error:format(Reason)),
     ok = not_up(failed, Node, <<"its session cannot begin: ", Words/binary>>),
     {error, Reason}.
 

@@ -183,7 +183,7 @@ left(#settling{deadline = Deadline}) ->
     max(0, Deadline - now_ms()).
 
 -spec reason(inet_rdma:reason()) -> binary().
-reason(Reason) -> unicode:characters_to_binary(inet_rdma:format_error(Reason)).
+reason(Reason) -> unicode:characters_to_binary(inet_rdma_error:format(Reason)).
 
 -spec text(io:format(), [term()]) -> binary().
 text(Format, Arguments) -> unicode:characters_to_binary(io_lib:format(Format, Arguments)).

@@ -186,7 +186,7 @@ log({shutdown, {refused, Why}}, #listener{log_limit = Limit, port = Port}) ->
             ok;
         LeftOut ->
             Others = [io_lib:format(" (and ~b others that are not in the log)", [LeftOut]) || LeftOut > 0],
-            ?LOG_WARNING("inet_rdma: refused a peer on port ~b: ~ts~ts", [Port, inet_rdma:format_error(Why), Others],
+            ?LOG_WARNING("inet_rdma: refused a peer on port ~b: ~ts~ts", [Port, inet_rdma_error:format(Why), Others],
                          #{inet_rdma_reason => Why})
     end;
 log(_Reason, _State) ->
