@@ -10,7 +10,7 @@
 
 -behaviour(inet_rdma_guard).
 
--export([start/2, tell/1, tick_time/0, known_tick_time/0]).
+-export([start/2, tick_time/0, known_tick_time/0]).
 %% Called by inet_rdma_sup.
 -export([start_link/3]).
 %% Spawned.
@@ -67,10 +67,6 @@ start(Node, Config) ->
 -spec start_link(reference(), binary(), inet_rdma_options:config()) -> {ok, pid()}.
 start_link(Alias, Node, Options) -> {ok, proc_lib:spawn_link(?MODULE, init, [Alias, Node, Options])}.
 
-%% The flight recorder has news of its file.
--spec tell({failed, Why :: binary()} | {written, Failures :: pos_integer()}) -> ok.
-tell(OfTheFile) -> inet_rdma_guard:tell(?MODULE, {file, OfTheFile}).
-
 -spec init(reference(), binary(), inet_rdma_options:config()) -> no_return().
 init(Alias, Node, Options) ->
     %% The supervisor's exit signal must not overtake the record of the stop.
@@ -119,6 +115,7 @@ handle(look, Watch) ->
     Looked = look_if_due(IntervalMs, Watch),
     ok = look_later(IntervalMs, Looked),
     {ok, Looked};
+%% The flight recorder has news of its file.
 handle({file, News}, Watch) ->
     log(News),
     {ok, Watch};

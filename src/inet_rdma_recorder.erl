@@ -75,7 +75,7 @@ append(IsTick, Link, Event, Node, Fields) ->
             Path = maps:get(path, Fields, <<>>),
             case inet_rdma_nif:flight_record(name(Node), name(Event), name(Path), name(cause(Cause)), Why, Measured) of
                 ok -> ok;
-                OfTheFile -> inet_rdma_node_watch:tell(OfTheFile)
+                OfTheFile -> inet_rdma_guard:tell(inet_rdma_node_watch, {file, OfTheFile})
             end;
         false ->
             ok
