@@ -8,7 +8,7 @@
 
 -behaviour(inet_rdma_guard).
 
--export([start_link/0, watch/2, ticked/0]).
+-export([start_link/0, ticked/0]).
 %% Spawned.
 -export([init/0]).
 -export([handle/2]).
@@ -25,10 +25,6 @@
 -spec start_link() -> {ok, pid()} | {error, term()}.
 start_link() -> proc_lib:start_link(?MODULE, init, []).
 
-%% The row with this key ends with this process or port.
--spec watch(pid() | port(), inet_rdma_links:key()) -> ok.
-watch(Owner, Key) -> inet_rdma_guard:tell(?MODULE, {watch, Owner, Key}).
-
 %% A link has ticked: net_ticktime may be another one since the last time.
 -spec ticked() -> ok.
 ticked() -> inet_rdma_guard:tell(?MODULE, ticked).
@@ -40,11 +36,13 @@ init() ->
     ok = proc_lib:init_ack({ok, self()}),
     inet_rdma_guard:run(?MODULE, Keeper).
 
+%% watch: inet_rdma_links has the row with this key, which ends with this process or port.
 -spec handle(term(), #keeper{}) -> {ok, #keeper{}}.
 handle({watch, Owner, Key}, Keeper) ->
     {ok, add(Owner, Key, Keeper)};
 handle({'DOWN', _Ref, _Type, Owner, _Reason}, #keeper{watched = Watched} = Keeper) when is_map_key(Owner, Watched) ->
     {Key, Others} = maps:take(Owner, Watched),
+    _ = [ok = inet_rdma_detours:forget(Name) || {session, Name} <- [Key]],
     ok = inet_rdma_links:remove(Key, Owner),
     {ok, Keeper#keeper{watched = Others}};
 handle(ticked, #keeper{looked = Looked} = Keeper) ->

@@ -62,7 +62,7 @@ new() ->
 insert(Node, Connection, Fabric, Why) ->
     Row = {Node, self(), Connection, Fabric, Why, erlang:monotonic_time(millisecond)},
     ok = quietly(fun() -> ets:insert(?LINKS, Row) end),
-    inet_rdma_keeper:watch(self(), {link, Node}).
+    kept(self(), {link, Node}).
 
 %% Another path carries the link of this supervisor.
 -spec update(pid(), binary(), Fabric :: binary(), Why :: binary()) -> ok.
@@ -79,8 +79,11 @@ update(Supervisor, Node, Fabric, Why) ->
 -spec add_session(Name :: binary(), port(), Guard :: pid(), inet_rdma_session:t(), [gen_tcp:option()]) -> ok.
 add_session(Name, Port, Guard, Session, Options) ->
     ok = quietly(fun() -> ets:insert(?SESSIONS, {Name, Port, Guard, Session, Options}) end),
-    ok = inet_rdma_wakeup:watch(),
-    inet_rdma_keeper:watch(Port, {session, Name}).
+    ok = inet_rdma_guard:tell(inet_rdma_wakeup, watch),
+    kept(Port, {session, Name}).
+
+%% The keeper removes the row when this process or port ends.
+kept(Owner, Key) -> inet_rdma_guard:tell(inet_rdma_keeper, {watch, Owner, Key}).
 
 %% unknown: there is no table.
 -spec session(Name :: binary()) -> {ok, inet_rdma_session:t()} | none | unknown.
@@ -146,7 +149,6 @@ owners() ->
 remove({link, Node}, Supervisor) ->
     quietly(fun() -> ets:match_delete(?LINKS, {Node, Supervisor, '_', '_', '_', '_'}) end);
 remove({session, Name}, Port) ->
-    ok = inet_rdma_detours:forget(Name),
     ok = quietly(fun() -> ets:delete(?PEERS, Name) end),
     quietly(fun() -> ets:match_delete(?SESSIONS, {Name, Port, '_', '_', '_'}) end).
 

@@ -8,7 +8,7 @@
 
 -behaviour(inet_rdma_guard).
 
--export([start_link/0, watch/0, stood_still/2]).
+-export([start_link/0, stood_still/2]).
 %% Spawned.
 -export([init/0]).
 -export([handle/2]).
@@ -33,10 +33,6 @@
 -spec start_link() -> {ok, pid()} | {error, term()}.
 start_link() -> proc_lib:start_link(?MODULE, init, []).
 
-%% There is a session.
--spec watch() -> ok.
-watch() -> inet_rdma_guard:tell(?MODULE, watch).
-
 -spec init() -> no_return().
 init() ->
     true = register(?MODULE, self()),
@@ -44,6 +40,7 @@ init() ->
     ok = proc_lib:init_ack({ok, self()}),
     inet_rdma_guard:run(?MODULE, #wakeup{}).
 
+%% watch: inet_rdma_links has a session.
 -spec handle(term(), #wakeup{}) -> {ok, #wakeup{}}.
 handle(watch, #wakeup{clocks = none}) ->
     {ok, look_later(clocks())};
