@@ -203,7 +203,7 @@ connected({ok, Other}) -> {ok, Other};
 connected({error, _}) -> {refused, not_connected, <<$n>>}.
 
 open(Connection, Other, #relay{session = Session, from = From, to = To} = Relay) ->
-    IdleMs = ?IDLE_TICK_TIMES * 1000 * inet_rdma_node_watch:known_tick_time(),
+    IdleMs = ?IDLE_TICK_TIMES * 1000 * inet_rdma_keeper:known_tick_time(),
     %% Before the asker knows of the detour. The socket inside TLS belongs to ssl.
     _ = [inet:setopts(socket(Each), ends(IdleMs))
          || Each <- [Connection, Other], inet_rdma_transport:protocol(Each) =:= tcp],

@@ -8,13 +8,17 @@
 
 -behaviour(inet_rdma_guard).
 
--export([start_link/0, ticked/0]).
+-export([start_link/0, ticked/0, known_tick_time/0]).
 %% Spawned.
 -export([init/0]).
 -export([handle/2]).
 
 %% Links tick at the same time: the shortest time between two looks at net_ticktime.
 -define(LOOK_MS, 1000).
+%% How long a caller of tick_time/0 waits for net_kernel.
+-define(ANSWER_MS, 1000).
+%% Where the tick time is not known: kernel's default, in seconds.
+-define(TICK_TIME, 60).
 
 %% watched: the rows by their processes and ports. tick_time: in seconds; 0: not known yet. looked: when that was asked
 %% for, in milliseconds as of erlang:monotonic_time/1; none: never.
@@ -68,7 +72,7 @@ add(Owner, Key, #keeper{watched = Watched} = Keeper) ->
 
 %% Waits for net_kernel, for a while.
 look(#keeper{tick_time = Before} = Keeper) ->
-    case inet_rdma_node_watch:tick_time() of
+    case tick_time() of
         0 ->
             Keeper;
         Before ->
@@ -76,4 +80,22 @@ look(#keeper{tick_time = Before} = Keeper) ->
         Seconds ->
             _ = [Guard ! {tick_time, Seconds} || Guard <- inet_rdma_links:guards()],
             Keeper#keeper{tick_time = Seconds}
+    end.
+
+%% As tick_time/0, and kernel's default where that is not known.
+-spec known_tick_time() -> pos_integer().
+known_tick_time() ->
+    case tick_time() of
+        0 -> ?TICK_TIME;
+        Seconds -> Seconds
+    end.
+
+%% The net_ticktime in force, in seconds. 0: not known, as net_kernel is about to end, or does not answer in time: it
+%% may wait for a name server.
+-spec tick_time() -> non_neg_integer().
+tick_time() ->
+    case inet_rdma_bounded:call(net_kernel, get_net_ticktime, [], ?ANSWER_MS) of
+        {ok, {ongoing_change_to, Seconds}} -> Seconds;
+        {ok, Seconds} when is_integer(Seconds) -> Seconds;
+        _ -> 0
     end.

@@ -10,7 +10,7 @@
 
 -behaviour(inet_rdma_guard).
 
--export([start/2, tick_time/0, known_tick_time/0]).
+-export([start/2]).
 %% Called by inet_rdma_sup.
 -export([start_link/3]).
 %% Spawned.
@@ -24,12 +24,6 @@
 
 %% The node's start waits this long for the recorder. Links that come up before it runs are not in it.
 -define(OPEN_MS, 1000).
-
-%% How long a caller of tick_time/0 waits for net_kernel.
--define(ANSWER_MS, 1000).
-
-%% Where the tick time is not known: kernel's default, in seconds.
--define(TICK_TIME, 60).
 
 %% A silence is told if it lasts for half of net_ticktime, and at least this long: with a shorter net_ticktime the link
 %% ends as soon.
@@ -138,7 +132,7 @@ interval_ms() ->
                     {ok, Set} when is_integer(Set) -> max(4, min(1000, Set));
                     _ -> 4
                 end,
-    max(1, known_tick_time() * 1000 div Intensity).
+    max(1, inet_rdma_keeper:known_tick_time() * 1000 div Intensity).
 
 look_if_due(IntervalMs, #watch{looked = Looked} = Watch) ->
     Now = erlang:monotonic_time(millisecond),
@@ -170,7 +164,7 @@ warn(Node, _Ms, _Now, #watch{silent = Silent} = Watch) when is_map_key(Node, Sil
     Watch;
 warn(Node, Ms, Now, #watch{links = Links, silent = Silent, told = Told} = Watch) ->
     #{Node := #link{missed = Missed}} = Links,
-    Seconds = known_tick_time(),
+    Seconds = inet_rdma_keeper:known_tick_time(),
     %% One look alone may be late, as this node stood still.
     IsLong = Missed > 1 andalso Ms >= max(?SILENT_MS_MIN, Seconds * 500),
     case Told of
@@ -194,21 +188,3 @@ heard(_Node, _Ms, Watch) ->
 
 forget(Node, #watch{links = Links, silent = Silent, told = Told} = Watch) ->
     Watch#watch{links = maps:remove(Node, Links), silent = maps:remove(Node, Silent), told = maps:remove(Node, Told)}.
-
-%% As tick_time/0, and kernel's default where that is not known.
--spec known_tick_time() -> pos_integer().
-known_tick_time() ->
-    case tick_time() of
-        0 -> ?TICK_TIME;
-        Seconds -> Seconds
-    end.
-
-%% The net_ticktime in force, in seconds. 0: not known, as net_kernel is about to end, or does not answer in time: it
-%% may wait for a name server.
--spec tick_time() -> non_neg_integer().
-tick_time() ->
-    case inet_rdma_bounded:call(net_kernel, get_net_ticktime, [], ?ANSWER_MS) of
-        {ok, {ongoing_change_to, Seconds}} -> Seconds;
-        {ok, Seconds} when is_integer(Seconds) -> Seconds;
-        _ -> 0
-    end.

@@ -222,7 +222,7 @@ first_options(Role) ->
 %% distribution no longer go over it, so the kernel probes it: firewalls keep it open, and a dead connection is noticed
 %% within about net_ticktime. (tcp(7): keepalive, TCP_USER_TIMEOUT.) The kernel of a suspended node answers the probes.
 -spec stand_by(t()) -> ok.
-stand_by(Session) -> stand_by(Session, inet_rdma_node_watch:known_tick_time()).
+stand_by(Session) -> stand_by(Session, inet_rdma_keeper:known_tick_time()).
 
 %% With this net_ticktime, in seconds.
 -spec stand_by(t(), pos_integer()) -> ok.
