@@ -285,9 +285,9 @@ start({link, Moved}, _Why, #{connection := Connection, node := Node}) ->
     started(inet_rdma_link:start(Moved, Connection, Node), up, inet_rdma_queue:fabric(Moved), Connection);
 start({session, Session, Queue}, Why, #{connection := Connection, node := Node, config := Config} = Link) ->
     #{listens := Listens, via := Via, offer := #{tells := Tells}} = Link,
-    Started = inet_rdma_session:start(Session, #{node => Node, peer => peer_listens(Link), via => Via, tells => Tells,
-                                                 listens => Listens, config => Config, why => Why,
-                                                 queue => Queue, has_settled => settles_first(Link)}),
+    Started = inet_rdma_session_guard:start(Session, #{node => Node, peer => peer_listens(Link), via => Via,
+                                                       tells => Tells, listens => Listens, config => Config, why => Why,
+                                                       queue => Queue, has_settled => settles_first(Link)}),
     %% The port has its own descriptor of the connection, so the VM's socket is closed.
     ok = inet_rdma_transport:close(Connection),
     case Queue of

@@ -18,7 +18,7 @@
 
 -behaviour(inet_rdma_settlement_way).
 
--export([reserve/0, new/4, attach/2, resume/5, start/2, port/1, name/1, role/1, protocol/1, driver/1, setopts/2,
+-export([reserve/0, new/4, attach/2, resume/5, first_options/1, port/1, name/1, role/1, protocol/1, driver/1, setopts/2,
          getopts/2, peername/1, ends/1]).
 -export([hold_ms/1, stop_process/1, stand_by/1, stand_by/2, carry/1]).
 
@@ -157,23 +157,6 @@ sealing(#{sealing := none}, _Transcript) ->
 sealing(#{sealing := #{cipher := Cipher, rekey_bytes := Bytes, rekey_seconds := Seconds}}, Transcript) ->
     [<<(inet_rdma_offer:cipher_number(Cipher)):8, Bytes:64/native, Seconds:32/native>>, Transcript].
 
-%% The VM knows the link: packets may come. The caller is the connection supervisor.
--spec start(t(), link()) -> ok | {error, closed}.
-start(#{port := Port, name := Name, role := Role} = Session, #{listens := Listens, tells := Tells} = Link) ->
-    ok = inet_rdma_links:add_peer(Name, Listens, case Tells of true -> awaited; false -> none end),
-    %% The guard is ready before the port takes packets, as the port sends it events.
-    #{node := Node, peer := Peer, via := Via, queue := Queue, has_settled := HasSettled} = Link,
-    case inet_rdma_sup:start_guard({self(), Session, Link#{queue := none}, first_options(Role)}) of
-        {ok, Guard} ->
-            ok = inet_rdma_detour:begin_with(Session, Node, Peer, Via),
-            case inet_rdma_session_guard:carry(Guard, Queue, HasSettled) of
-                ok -> inet_rdma_port:start(Port);
-                Error -> Error
-            end;
-        none ->
-            {error, closed}
-    end.
-
 %% The VM's distribution controller.
 -spec port(t()) -> port().
 port(#{port := Port}) -> Port.
@@ -209,7 +192,8 @@ stop_process({Process, Ref}) ->
 
 %% Socket options of the first TCP connection, which the later ones get, too, whichever side makes them. Options of
 %% reading are left out, as the port reads.
-first_options(Role) ->
+-spec first_options(t()) -> [gen_tcp:option()].
+first_options(#{role := Role}) ->
     Given = case Role of
                 initiator -> inet_rdma_transport:connect_options();
                 acceptor -> inet_rdma_transport:listen_options()

@@ -10,7 +10,9 @@
 
 -behaviour(gen_statem).
 
--export([start_link/1, start/1, carry/3]).
+-export([start/2]).
+%% Called by inet_rdma_sup.
+-export([start_link/1]).
 -export([callback_mode/0, init/1, handle_event/4, terminate/3, code_change/4, format_status/1]).
 -export_type([timer/0, arguments/0]).
 
@@ -21,17 +23,37 @@
 
 -define(HIBERNATE_AFTER_MS, 1000).
 
+%% The VM knows the link: packets may come. The caller is the connection supervisor.
+-spec start(inet_rdma_session:t(), inet_rdma_session:link()) -> ok | {error, closed}.
+start(Session, #{listens := Listens, tells := Tells} = Link) ->
+    Told = case Tells of true -> awaited; false -> none end,
+    ok = inet_rdma_links:add_peer(inet_rdma_session:name(Session), Listens, Told),
+    %% The guard is ready before the port takes packets, as the port sends it events.
+    #{node := Node, peer := Peer, via := Via, queue := Queue, has_settled := HasSettled} = Link,
+    case started({self(), Session, Link#{queue := none}, inet_rdma_session:first_options(Session)}) of
+        {ok, Guard} when is_pid(Guard) ->
+            ok = inet_rdma_detour:begin_with(Session, Node, Peer, Via),
+            case carry(Guard, Queue, HasSettled) of
+                ok -> inet_rdma_port:start(inet_rdma_session:port(Session));
+                Error -> Error
+            end;
+        _IgnoreOrError ->
+            {error, closed}
+    end.
+
+%% On a node that has no supervisor any more links come up all the same, with a guard of their own.
+started(Arguments) ->
+    case inet_rdma_sup:start_guard(Arguments) of
+        no_supervisor -> gen_statem:start(?MODULE, Arguments, [{hibernate_after, ?HIBERNATE_AFTER_MS}]);
+        Started -> Started
+    end.
+
 %% ignore: the port has ended.
 -spec start_link(arguments()) -> {ok, pid()} | ignore | {error, term()}.
 start_link(Arguments) -> gen_statem:start_link(?MODULE, Arguments, [{hibernate_after, ?HIBERNATE_AFTER_MS}]).
 
-%% Without a supervisor, on a node that has none any more.
--spec start(arguments()) -> {ok, pid()} | ignore | {error, term()}.
-start(Arguments) -> gen_statem:start(?MODULE, Arguments, [{hibernate_after, ?HIBERNATE_AFTER_MS}]).
-
 %% The link comes up. The port's events come to the guard behind this call. closed: the port has ended. The queue pair
 %% does not come by the guard's supervisor, which would keep its memory.
--spec carry(pid(), inet_rdma_queue:t() | none, HasSettled :: boolean()) -> ok | {error, closed}.
 carry(Guard, Queue, HasSettled) ->
     try gen_statem:call(Guard, {carry, Queue, HasSettled}, infinity)
     catch exit:_ -> {error, closed}

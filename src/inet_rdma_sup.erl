@@ -54,18 +54,14 @@ start_relay(Request) ->
         exit:_ -> none
     end.
 
-%% Without this supervisor links come up all the same. none: the session's port has ended, or the supervisor does not
-%% answer: the link does not come up then, and a guard that starts late finds no port.
--spec start_guard(inet_rdma_session_guard:arguments()) -> {ok, pid()} | none.
+%% Not started: the session's port has ended, or the supervisor does not answer: the link does not come up then, and a
+%% guard that starts late finds no port.
+-spec start_guard(inet_rdma_session_guard:arguments()) -> supervisor:startchild_ret() | timeout | no_supervisor.
 start_guard(Arguments) ->
-    Started = case inet_rdma_bounded:call(supervisor, start_child, [?GUARDS, [Arguments]], ?START_MS) of
-                  {ok, Answer} -> Answer;
-                  {exit, _NoSupervisor} -> inet_rdma_session_guard:start(Arguments);
-                  timeout -> none
-              end,
-    case Started of
-        {ok, Guard} when is_pid(Guard) -> {ok, Guard};
-        _ -> none
+    case inet_rdma_bounded:call(supervisor, start_child, [?GUARDS, [Arguments]], ?START_MS) of
+        {ok, Started} -> Started;
+        {exit, _} -> no_supervisor;
+        timeout -> timeout
     end.
 
 -spec init(Name :: atom()) -> {ok, {supervisor:sup_flags(), [supervisor:child_spec()]}}.
