@@ -2,7 +2,7 @@
 %% and the struct InetRdma.Info with its type and docs derive from this list.
 -module(inet_rdma_counts).
 
--export([list/0, keys/1, kind/1, series/0]).
+-export([list/0, keys/1, kind/1, path_states/0, series/0]).
 -export_type([row/0, kind/0, unit/0, origin/0, series/0]).
 
 %% counter: an integer that only grows. gauge: an integer. float: a gauge that is no integer.
@@ -54,7 +54,7 @@ list() ->
       "times that a path of the link was suspected"},
      {false_suspicions, counter, none, [session], {link_false_suspicions_total, []},
       "suspicions that an answer over the same path has ended"},
-     {path_state, {one_of, inet_rdma_port:path_states()}, none, [session], none,
+     {path_state, {one_of, path_states()}, none, [session], none,
       "carried; suspected: the peer's host owes an answer over the path in use; suspended: there is no path"},
      {bytes_unacknowledged, gauge, bytes, [session], {link_unacknowledged_bytes, []},
       "bytes kept until the peer acknowledges them"},
@@ -145,6 +145,10 @@ list() ->
      {pinned_bytes, gauge, bytes, [pair], {link_pinned_bytes, []}, "memory pinned for the RDMA device"},
      {node_pinned_bytes, gauge, bytes, [pair], none,
       "memory pinned by all connections of this node, which the option pinned_max_bytes bounds"}].
+
+%% In the order of the port's numbers (native/port/src/link/counts.rs). The names are those of its notices.
+-spec path_states() -> [carried | suspected | suspended].
+path_states() -> [carried, suspected, suspended].
 
 %% The keys of one origin.
 -spec keys(origin()) -> [atom()].

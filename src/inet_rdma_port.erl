@@ -5,15 +5,12 @@
 
 -export([open/0, reserve/1, close/1, is_link/1, start/1, tick/1, getstat/1, command/2, command/3]).
 -export([with_socket/3]).
--export([counts/1, statistics/1, path_states/0, is_carried_by_queue/1, sealing/1, compression/1, round_trips/1]).
+-export([counts/1, statistics/1, is_carried_by_queue/1, sealing/1, compression/1, round_trips/1]).
 %% Called by inet_rdma_bounded.
 -export([use_socket/3]).
 
 %% Stands for a number that is unknown; native/port/src/numbers.rs has the same.
 -define(UNKNOWN, <<16#ffffffffffffffff:64>>).
-
-%% In the order of the port's numbers (native/port/src/link/counts.rs).
--define(PATH_STATES, [carried, suspected, suspended]).
 
 %% Commands of the port; native/port/src/commands.rs has the same numbers.
 command_number(carry) -> 1;
@@ -133,12 +130,10 @@ statistics(Port) ->
     end.
 
 %% The VM may still have an earlier native library loaded, which does not answer it.
-named_state(#{path_state := Number} = Numbers) -> Numbers#{path_state := lists:nth(Number + 1, ?PATH_STATES)};
-named_state(Numbers) -> Numbers.
-
-%% The names are those of the port's notices.
--spec path_states() -> [path_state()].
-path_states() -> ?PATH_STATES.
+named_state(#{path_state := Number} = Numbers) ->
+    Numbers#{path_state := lists:nth(Number + 1, inet_rdma_counts:path_states())};
+named_state(Numbers) ->
+    Numbers.
 
 %% Tells whether a queue pair carries the session of the port.
 -spec is_carried_by_queue(port()) -> boolean().

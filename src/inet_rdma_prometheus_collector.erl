@@ -149,7 +149,7 @@ link_path(Link) ->
 %% None of a link without a session, which ends with its path.
 link_path_state(Link) ->
     {ok, #{path_state := Now}} = info(Link),
-    [{peer(Link) ++ [{state, State}], one_if(State =:= Now)} || State <- inet_rdma_port:path_states()].
+    [{peer(Link) ++ [{state, State}], one_if(State =:= Now)} || State <- inet_rdma_counts:path_states()].
 
 one_if(true) -> 1;
 one_if(false) -> 0.
