@@ -4,7 +4,7 @@
 %% The native library checks the directory, the file and the peer's user: native/fabric_shm/src/directory.rs.
 -module(inet_rdma_neighbours).
 
--export([start/0, stop/0, check/1, fact/2, named/2, way/2, is_same_user/2, connect/5, is_fact/1]).
+-export([start/0, stop/0, check/1, fact/2, named/2, way/2, is_same_user/2, connect/5]).
 -export_type([fact/0, way/0]).
 
 -include_lib("kernel/include/logger.hrl").
@@ -103,15 +103,3 @@ is_same_user(_Own, _Peer) ->
           {ok, inet_rdma_nif:attempt(), Id :: pos_integer()} | {error, inet_rdma:reason()}.
 connect(#{shm_directory := Directory, shm_allowed_uids := Users}, Name, Token, TimeoutMs, Config) ->
     inet_rdma_nif:connect_shm_file({Directory, Users, Name}, Token, TimeoutMs, Config).
-
-%% Whether a peer's fact has the right shape.
--spec is_fact(term()) -> boolean().
-is_fact({UserNamespace, File}) -> is_integer(UserNamespace) andalso is_file(File);
-is_fact(_) -> false.
-
-is_file(none) -> true;
-is_file({ok, <<"inet_rdma-", Digits:32/binary>>}) -> lists:all(fun is_digit/1, binary_to_list(Digits));
-is_file({error, Why}) -> inet_rdma_settlement_message:is_text(Why);
-is_file(_) -> false.
-
-is_digit(Digit) -> (Digit >= $0 andalso Digit =< $9) orelse (Digit >= $a andalso Digit =< $f).

@@ -6,7 +6,7 @@
 
 -export([greet/2, is_hello/1, tell/2, hear/2, next/1, parse/3, with_key/2, without_key/3]).
 -export([passive/1, active_once/1]).
--export([left/1, now_ms/0, cut/1, is_text/1, reason/1, text/2, broken/1]).
+-export([left/1, now_ms/0, cut/1, is_file_fact/1, reason/1, text/2, broken/1]).
 
 -include("inet_rdma_settling.hrl").
 
@@ -134,7 +134,7 @@ is_key(_) -> false.
 is_message({hello, #{fabric := Fabric, required := Required, boot := Boot, netns := Namespace, user := User,
                      instance := Instance, timeout_ms := TimeoutMs} = Facts}) ->
     is_place(maps:get(shm, Facts, none)) andalso is_path(maps:get(path, Facts, 1))
-        andalso inet_rdma_neighbours:is_fact(maps:get(file, Facts, {0, none}))
+        andalso is_file_fact(maps:get(file, Facts, {0, none}))
         andalso is_integer(TimeoutMs) andalso TimeoutMs > 0
         andalso is_atom(Fabric) andalso is_boolean(Required)
         andalso is_binary(Boot) andalso is_integer(Namespace) andalso is_integer(User) andalso is_integer(Instance);
@@ -161,11 +161,22 @@ is_place(_) ->
 is_address(Address) ->
     is_binary(Address) andalso element(1, inet:parse_strict_address(binary_to_list(Address))) =:= ok.
 
+%% Whether a fact has the shape of inet_rdma_neighbours:fact().
+-spec is_file_fact(term()) -> boolean().
+is_file_fact({UserNamespace, File}) -> is_integer(UserNamespace) andalso is_file(File);
+is_file_fact(_) -> false.
+
+is_file(none) -> true;
+is_file({ok, <<"inet_rdma-", Digits:32/binary>>}) -> lists:all(fun is_digit/1, binary_to_list(Digits));
+is_file({error, Why}) -> is_text(Why);
+is_file(_) -> false.
+
+is_digit(Digit) -> (Digit >= $0 andalso Digit =< $9) orelse (Digit >= $a andalso Digit =< $f).
+
 %% True for a proper list; length/1 fails for an improper one.
 is_short_list(List) when length(List) =< ?LIST_MAX -> true;
 is_short_list(_) -> false.
 
--spec is_text(term()) -> boolean().
 is_text(Text) ->
     is_binary(Text) andalso byte_size(Text) =< ?TEXT_BYTES_MAX andalso is_list(unicode:characters_to_list(Text)).
 

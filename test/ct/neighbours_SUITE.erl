@@ -316,9 +316,9 @@ numbers_of_users_in_user_namespaces(_Config) ->
 wrong_facts(_Config) ->
     Digits = binary:copy(<<"0a">>, 16),
     Good = <<"inet_rdma-", Digits/binary>>,
-    [?assert(inet_rdma_neighbours:is_fact({7, File})) || File <- [none, {ok, Good}, {error, <<"why">>}]],
+    [?assert(inet_rdma_settlement_message:is_file_fact({7, File})) || File <- [none, {ok, Good}, {error, <<"why">>}]],
     [
-        ?assertNot(inet_rdma_neighbours:is_fact(Fact))
+        ?assertNot(inet_rdma_settlement_message:is_file_fact(Fact))
      || Fact <- [
             none, {7}, {a, none}, {7, undefined}, {7, {ok, none}}, {7, {ok, <<"/etc/passwd">>}},
             {7, {error, [<<"why">>]}}, {7, {ok, <<Good/binary, "0">>}},
