@@ -29,8 +29,13 @@
 -spec start(inet_rdma_queue:t() | none, HasSettled :: boolean(), t()) -> t().
 start(Queue, HasSettled, #{port := Port, session := Session, config := Config} = Guarded) ->
     _ = inet_rdma_port:command(Port, suspicion, <<(maps:get(dead_after_ms, Config)):32/native>>),
-    ok = inet_rdma_told:tell(Session),
+    ok = tell(Session),
     begin_on(Queue, HasSettled, Guarded).
+
+%% The session has another TCP connection. The peer does not know of a detour for which this side has asked.
+tell(Session) ->
+    Via = inet_rdma_detour:handle_restored(Session),
+    inet_rdma_told:tell(Session, [inet_rdma_detour:told(Via) || Via =/= none]).
 
 begin_on(none, true, #{mover := Mover} = Guarded) -> Guarded#{mover := inet_rdma_session_mover:later(Mover)};
 begin_on(none, false, #{config := #{move := eager}} = Guarded) -> settle(Guarded);
@@ -91,10 +96,11 @@ told(returned, Guarded) -> returned(Guarded);
 told(peer_closed, Guarded) -> Guarded#{ending := peer_closed};
 told(Fault, Guarded) when Fault =:= peer_misbehaved; Fault =:= rolled_back -> Guarded#{ending := {Fault, <<>>}};
 told(How, #{ending := {Fault, <<>>}} = Guarded) when is_binary(How) -> Guarded#{ending := {Fault, How}};
-told(Message, Guarded) when is_binary(Message) ->
-    case {inet_rdma_transport:is_of_keys(Message), inet_rdma_told:hear(maps:get(session, Guarded), Message)} of
+told(Message, #{session := Session} = Guarded) when is_binary(Message) ->
+    IsTold = inet_rdma_told:hear(Session, Message) orelse inet_rdma_detour:handle_told(Session, Message),
+    case {inet_rdma_transport:is_of_keys(Message), IsTold} of
         {{true, Bytes}, _} -> key_message(Bytes, Guarded);
-        {false, true} -> Guarded#{peer := inet_rdma_detour:listens(maps:get(session, Guarded))};
+        {false, true} -> Guarded#{peer := inet_rdma_detour:listens(Session)};
         {false, false} -> settlement_message(Message, Guarded)
     end;
 told(_, Guarded) -> Guarded.
@@ -231,7 +237,7 @@ is_carried(#{port := Port}) -> inet_rdma_port:is_carried_by_queue(Port).
 restored(#{loss := none, mover := Mover} = Before) ->
     Guarded = Before#{mover := inet_rdma_session_mover:stop(Mover)},
     Via = inet_rdma_detour:via(maps:get(session, Guarded)),
-    ok = inet_rdma_told:tell(maps:get(session, Guarded)),
+    ok = tell(maps:get(session, Guarded)),
     ok = inet_rdma_session_log:replaced(replacement(Via, Guarded), inet_rdma_session_data:facts(Guarded)),
     #{mover := Stopped} = Restored = standing_by(queue_given_up(Guarded)),
     settle_if_due(inet_rdma_session_mover:handle_restored(Stopped), Restored);
@@ -253,7 +259,7 @@ restored_at_last(#{loss := Loss} = Guarded) ->
     {Reason, Why, Duration} = inet_rdma_session_loss:facts(Loss),
     ok = inet_rdma_session_log:restored(inet_rdma_session_loss:suspicion(Loss), {Reason, Why, Duration},
                                         inet_rdma_session_data:facts(Guarded)),
-    ok = inet_rdma_told:tell(maps:get(session, Guarded)),
+    ok = tell(maps:get(session, Guarded)),
     Now = erlang:monotonic_time(millisecond),
     #{keys := Keys, mover := Mover} = Restored = queue_given_up(Guarded#{loss := none, restored_at := Now}),
     ok = inet_rdma_session_keys:handle_restored(connection(Restored), Keys),

@@ -12,7 +12,7 @@
 %% elsewhere.
 -module(inet_rdma_told).
 
--export([tell/1, hear/2, own/2, message/1, parse/1, addresses/1, port/1, instance/1]).
+-export([tell/2, hear/2, own/2, message/1, parse/1, addresses/1, port/1, instance/1]).
 -export([of_host/0, is_loopback/1, is_same_host/1, accepts_here/2]).
 -export_type([t/0, state/0, address/0]).
 
@@ -35,37 +35,31 @@
 -define(VERSION, 1).
 -define(ADDRESSES_MAX, 8).
 
-%% The session has a TCP connection: tells the peer where this node listens, and of a detour. The message may be lost
-%% with the connection: the next one brings another.
--spec tell(inet_rdma_session:t()) -> ok.
-tell(Session) ->
-    Via = inet_rdma_detour:handle_restored(Session),
+%% The session has a TCP connection: tells the peer where this node listens, then these messages. They may be lost with
+%% the connection: the next one brings others.
+-spec tell(inet_rdma_session:t(), Further :: [binary()]) -> ok.
+tell(Session, Further) ->
     case inet_rdma_links:peer(inet_rdma_session:name(Session)) of
         #{told := none} ->
             ok;
         #{listens := Listens} ->
-            ok = tell(Session, Listens),
             Port = inet_rdma_session:port(Session),
-            _ = [inet_rdma_port:command(Port, control, inet_rdma_detour:told(Via)) || Via =/= none],
+            Own = case inet_rdma_port:with_socket(Port, inet_rdma_session:driver(Session), fun inet:sockname/1) of
+                      {ok, {Ip, _}} -> Ip;
+                      {error, _} -> none
+                  end,
+            Messages = [message(own(Listens, Own)) | Further],
+            _ = [inet_rdma_port:command(Port, control, Message) || Message <- Messages],
             ok
     end.
-
-tell(Session, Listens) ->
-    Port = inet_rdma_session:port(Session),
-    Own = case inet_rdma_port:with_socket(Port, inet_rdma_session:driver(Session), fun inet:sockname/1) of
-              {ok, {Ip, _}} -> Ip;
-              {error, _} -> none
-          end,
-    _ = inet_rdma_port:command(Port, control, message(own(Listens, Own))),
-    ok.
 
 %% Keeps what the peer tells. False: the in-band message is another one. One that is not well formed is passed over.
 -spec hear(inet_rdma_session:t(), binary()) -> boolean().
 hear(Session, <<?TOLD, _/binary>> = Message) ->
     _ = [ok = inet_rdma_links:set_told(inet_rdma_session:name(Session), Told) || {ok, Told} <- [parse(Message)]],
     true;
-hear(Session, Message) ->
-    inet_rdma_detour:handle_told(Session, Message).
+hear(_Session, _Message) ->
+    false.
 
 %% What this node tells. Listens: the address and the port at which it accepts connections; none: nowhere. Own: its
 %% address on the connection that carries the link; none: not known.
