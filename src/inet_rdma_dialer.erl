@@ -77,7 +77,6 @@ has_addresses(_Session, _Peer) ->
 %% The dialer's exit reason is resumed (the port's notice `restored` follows or has come) or {dead, Why}.
 -spec start(inet_rdma_session:t(), options()) -> {pid(), reference()}.
 start(Session, Options) ->
-    _ = [ok = inet_rdma_detour_return:stop(Session) || not maps:get(is_detoured, Options, false)],
     spawn_monitor(?MODULE, init, [Session, Options]).
 
 %% Ends it and waits for the end. Its attempts end with it; none of them gives a connection up behind this call.

@@ -109,6 +109,7 @@ dial(#{dialer := none, session := Session, node := Node, peer := Peer} = Loss) -
         true ->
             Options = #{node => Node, peer => Peer, is_in_order => IsInOrder, is_narrow => IsNarrow,
                         is_uncarried => IsUncarried orelse Suspicion =:= woke},
+            ok = inet_rdma_detour_return:stop(Session),
             Loss#{dialer := inet_rdma_dialer:start(Session, Options)};
         false ->
             Loss
