@@ -1,12 +1,14 @@
 %% The addresses at which a dialer tries to reach the peer of a link, in order: the address in use, what the node's name
 %% leads to now, what the peer has told; and the look-up of the name.
 %%
-%% Each address has a pace of its own: the pause behind an attempt that failed doubles from 20 ms on. Where the peer has
-%% accepted a connection and not answered in time, its host or this one may be slow: the next attempt there has twice
-%% the time, and one such attempt is under way at a time, as handshakes of TLS side by side slow each other down.
+%% Each address has a pace of its own: the pause behind an attempt that failed doubles from 20 ms on. So have attempts
+%% over a neighbour (inet_rdma_detour). Where the peer has accepted a connection and not answered in time, its host or
+%% this one may be slow: the next attempt there has twice the time, and one such attempt is under way at a time, as
+%% handshakes of TLS side by side slow each other down.
 -module(inet_rdma_candidates).
 
 -export([new/1, resolved/2, next/2, factor/2, started/2, ended/4, hurry/1, facts/4, knows/3, addresses/1]).
+-export([detour_ms/1, detour_pause_ms/2]).
 -export([look_up/2, has_descriptors/0]).
 %% Spawned.
 -export([looked_up/2]).
@@ -53,6 +55,13 @@
 %% Up to this longest pause the caller is in a hurry.
 -define(SHORT_PAUSE_MS_MAX, 1000).
 -define(CANDIDATES_MAX, 16).
+%% Time from the loss to the first attempt over a neighbour. The acceptor's comes later, as the initiator's would take
+%% precedence.
+-define(DETOUR_MS, 500).
+-define(ACCEPTOR_DETOUR_MS, 1000).
+%% The pauses behind such attempts: half of it or more, by chance, as a cut disturbs many links at once.
+-define(DETOUR_PAUSE_MS, 1000).
+-define(DETOUR_PAUSE_MS_MAX, 15000).
 %% Descriptors that a look-up may need: a connection to the name server, and pipes to the resolver's program.
 -define(DESCRIPTORS, 4).
 
@@ -203,6 +212,20 @@ change(Address, Change, #candidates{list = List} = Candidates) ->
 -spec hurry(t()) -> t().
 hurry(#candidates{list = List} = Candidates) ->
     Candidates#candidates{list = [Candidate#candidate{due = ?AT_ONCE, tries = 0} || Candidate <- List]}.
+
+%% The time from the loss to the first attempt over a neighbour.
+-spec detour_ms(initiator | acceptor) -> pos_integer().
+detour_ms(initiator) -> ?DETOUR_MS;
+detour_ms(acceptor) -> ?ACCEPTOR_DETOUR_MS.
+
+%% The pause behind such an attempt, by the reason for which it has failed and the number of those before. To find that
+%% there is no neighbour costs no message.
+-spec detour_pause_ms(Why :: term(), Failed :: non_neg_integer()) -> pos_integer().
+detour_pause_ms(no_neighbour, _Failed) ->
+    ?DETOUR_PAUSE_MS;
+detour_pause_ms(_Why, Failed) ->
+    Half = min(?DETOUR_PAUSE_MS_MAX, ?DETOUR_PAUSE_MS bsl min(Failed, 4)) div 2,
+    Half + erlang:phash2(erlang:unique_integer(), Half).
 
 %% For the verdict. Asked: as in found().
 -spec facts(NowMs :: integer(), inet_rdma_death:name_server(), Asked :: inet:ip_address() | none, t()) -> map().

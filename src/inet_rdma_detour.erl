@@ -26,7 +26,6 @@
 
 -export([begin_with/4, connect/3, open/2, has_neighbours/1, listens/1]).
 -export([via/1, is_detoured/1, facts/1, handle_restored/1, told/1, handle_told/2]).
--export([first_ms/1, pause_ms/2]).
 %% Used by the neighbour.
 -export([is_request/1, parse/1, challenge/2, is_proof/3, is_usable/1, dial/2]).
 %% Called by inet_rdma_bounded.
@@ -45,13 +44,6 @@
 -define(FORGET_MS, 10000).
 %% First byte of the message to the peer's guard. Others of guards begin with $k, $t or 131.
 -define(TOLD, $d).
-%% Time from the loss to the first attempt over a neighbour. The acceptor's comes later, as the initiator's would take
-%% precedence.
--define(FIRST_MS, 500).
--define(ACCEPTOR_FIRST_MS, 1000).
-%% The pauses behind such attempts: half of it or more, by chance, as a cut disturbs many links at once.
--define(PAUSE_MS, 1000).
--define(PAUSE_MS_MAX, 15000).
 %% Time for each address of a node's listener.
 -define(CONNECT_MS, 2000).
 
@@ -308,20 +300,6 @@ detours(Name) ->
 %% again.
 -spec is_detoured(inet_rdma_session:t()) -> boolean().
 is_detoured(Session) -> via(Session) =/= none.
-
-%% The time from the loss to the first attempt over a neighbour.
--spec first_ms(initiator | acceptor) -> pos_integer().
-first_ms(initiator) -> ?FIRST_MS;
-first_ms(acceptor) -> ?ACCEPTOR_FIRST_MS.
-
-%% The pause behind such an attempt, by the reason for which it has failed and the number of those before. To find that
-%% there is no neighbour costs no message.
--spec pause_ms(Why :: term(), Failed :: non_neg_integer()) -> pos_integer().
-pause_ms(no_neighbour, _Failed) ->
-    ?PAUSE_MS;
-pause_ms(_Why, Failed) ->
-    Half = min(?PAUSE_MS_MAX, ?PAUSE_MS bsl min(Failed, 4)) div 2,
-    Half + erlang:phash2(erlang:unique_integer(), Half).
 
 %% Whether a session's peer can be reached, and directly.
 -spec is_usable(inet_rdma_session:t()) -> boolean().

@@ -236,7 +236,7 @@ detour(Now, #dialer{winner = none, detour = At} = Dialer) when is_integer(At), A
     end;
 detour(_Now, Dialer) -> Dialer.
 
-detour_ms(Session) -> inet_rdma_detour:first_ms(inet_rdma_session:role(Session)).
+detour_ms(Session) -> inet_rdma_candidates:detour_ms(inet_rdma_session:role(Session)).
 
 is_under_way(#dialer{attempts = Attempts}) ->
     lists:any(fun(#attempt{is_connected = Is}) -> Is end, maps:values(Attempts)).
@@ -289,7 +289,7 @@ attempted(resumed, #attempt{address = detour}, Dialer) ->
 %% The attempt says nothing of the peer: not that it answers, as the neighbour does, nor that it has ended.
 attempted(Result, #attempt{address = detour}, #dialer{detours = Detours} = Dialer) ->
     {_Outcome, Why} = outcome(Result),
-    Dialer#dialer{detour = now_ms() + inet_rdma_detour:pause_ms(Why, Detours), detours = Detours + 1};
+    Dialer#dialer{detour = now_ms() + inet_rdma_candidates:detour_pause_ms(Why, Detours), detours = Detours + 1};
 attempted(resumed, #attempt{address = Address}, #dialer{session = Session} = Dialer) ->
     ok = inet_rdma_links:add_reached(inet_rdma_session:name(Session), {dialled, Address}),
     finish(resumed, Dialer);
