@@ -13,13 +13,27 @@ all() ->
                  ok -> [complete(Statistics) || Statistics <- inet_rdma_nif:all_statistics()];
                  {error, _} -> []
              end,
-    Links = [Row#{session => inet_rdma_transport:session_facts(Connection)}
+    Links = [Row#{session => session_facts(inet_rdma_transport:in_session(Connection))}
              || #{connection := Connection} = Row <- inet_rdma_links:all()],
     Controllers = erlang:system_info(dist_ctrl),
     Carrying = lists:append([carrying(Info, Links, Controllers) || Info <- Native]),
     Shown = [Node || #{node := Node, state := up} <- Carrying],
     Carrying ++ lists:append([by_connection(Link) || #{node := Node} = Link <- Links,
                                                      not lists:member(binary_to_atom(Node), Shown)]).
+
+%% State of a session's paths. carried_by_queue: a queue pair carries what this node sends. suspended: no path does.
+%% none: the connection is no session's; closed: the session has ended.
+session_facts({ok, Session}) ->
+    case inet_rdma_port:statistics(inet_rdma_session:port(Session)) of
+        {ok, #{has_tcp := HasTcp, carried_by_queue := ByQueue} = Counts} ->
+            Facts = maps:with(inet_rdma_counts:keys(session), Counts),
+            Known = maps:merge(Facts, inet_rdma_detour:facts(Session)),
+            {ok, Known#{carried_by_queue => ByQueue, suspended => not (HasTcp orelse ByQueue)}};
+        {error, closed} ->
+            closed
+    end;
+session_facts(none) ->
+    none.
 
 -spec of_node(node()) -> inet_rdma:info() | undefined.
 of_node(Node) ->

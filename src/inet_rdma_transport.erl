@@ -14,8 +14,7 @@
 -export([is_of_keys/1]).
 %% Used for sessions.
 -export([session/2, in_session/1, socket/1, descriptor/1, take/2]).
--export([recv_last/3, connect_options/0, listen_options/0, nodelay/0, bad_options/1,
-         session_facts/1]).
+-export([recv_last/3, connect_options/0, listen_options/0, nodelay/0, bad_options/1]).
 -export([coding_facts/1, is_local/1, ends_of/1]).
 %% For a link that stays.
 -export([before_nodeup/1, after_nodeup/1, controller/1, handshake_complete/3, tick/1, getstat/1, setopts/2, getopts/2]).
@@ -174,21 +173,6 @@ statistics({tls, Socket, _Sender}, Keys) ->
     try ssl:getstat(Socket, Keys)
     catch exit:_ -> {error, closed}
     end.
-
-%% State of a session's paths. carried_by_queue: a queue pair carries what this node sends. suspended: no path does.
-%% none: the connection is no session's; closed: the session has ended.
--spec session_facts(t()) -> {ok, #{atom() => number() | boolean() | atom()}} | none | closed.
-session_facts({session, Session, Port}) ->
-    case inet_rdma_port:statistics(Port) of
-        {ok, #{has_tcp := HasTcp, carried_by_queue := ByQueue} = Counts} ->
-            Facts = maps:with(inet_rdma_counts:keys(session), Counts),
-            Known = maps:merge(Facts, inet_rdma_detour:facts(Session)),
-            {ok, Known#{carried_by_queue => ByQueue, suspended => not (HasTcp orelse ByQueue)}};
-        {error, closed} ->
-            closed
-    end;
-session_facts(_Connection) ->
-    none.
 
 %% How the TCP connection of a session is encrypted and compressed, and its round trips: the keys of inet_rdma:info/1.
 %% Empty for a connection of ssl.
