@@ -142,7 +142,7 @@ ask({Via, Session}, Node, Owner, TimeoutMs) ->
     case connect_to(inet_rdma_session:protocol(Session), Via, Session, TimeoutMs) of
         {ok, Connection} ->
             case request(Session, Node, Connection, Deadline) of
-                ok -> hand_over(inet_rdma_transport:take(inet_rdma_session:driver(Session), Connection), Owner);
+                ok -> hand_over(inet_rdma_session:take(Session, Connection), Owner);
                 Error -> Error
             end;
         Error ->

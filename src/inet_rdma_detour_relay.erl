@@ -208,7 +208,7 @@ open(Connection, Other, #relay{session = Session, from = From, to = To} = Relay)
     _ = [inet:setopts(socket(Each), ends(IdleMs))
          || Each <- [Connection, Other], inet_rdma_transport:protocol(Each) =:= tcp],
     _ = inet_rdma_transport:send_message(Connection, <<$d>>),
-    case inet_rdma_transport:take(inet_rdma_session:driver(Session), Connection) of
+    case inet_rdma_session:take(Session, Connection) of
         {ok, Raw} ->
             [One, Another] = Sockets = [socket(Each) || Each <- [Raw, Other]],
             inet_rdma_links:count(detours_carried),

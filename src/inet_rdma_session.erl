@@ -18,8 +18,8 @@
 
 -behaviour(inet_rdma_settlement_way).
 
--export([reserve/0, new/4, attach/2, resume/5, first_options/1, port/1, name/1, role/1, protocol/1, driver/1, setopts/2,
-         getopts/2, peername/1, ends/1]).
+-export([reserve/0, new/4, attach/2, resume/5, take/2, first_options/1, port/1, name/1, role/1, protocol/1, driver/1,
+         setopts/2, getopts/2, peername/1, ends/1]).
 -export([hold_ms/1, stop_process/1, stand_by/1, stand_by/2, carry/1]).
 
 %% Callbacks of a settlement, for the queue pair of a session.
@@ -97,7 +97,7 @@ new(Port, Driver, Role, #{node := Node, nonces := {Own, Peer}, packet_max_bytes 
 -spec attach(t(), inet_rdma_transport:t()) ->
           {ok, inet_rdma_transport:t()} | {error, {not_given_back, Why :: binary()} | inet_rdma:reason()}.
 attach(#{port := Port, driver := Driver} = Session, Connection) ->
-    case inet_rdma_transport:take(Driver, Connection) of
+    case take(Session, Connection) of
         {ok, Raw} ->
             {Driver, Socket} = inet_rdma_transport:socket(Raw),
             _ = inet:setopts(Socket, [inet_rdma_transport:nodelay()]),
@@ -124,7 +124,7 @@ attach(#{port := Port, driver := Driver} = Session, Connection) ->
              Transcript :: binary()) -> resumed | superseded | {failed, term()}.
 resume(#{port := Port, name := Name, driver := Driver} = Session, Attempt, Connection, {Received, Path},
        Transcript) ->
-    case inet_rdma_transport:take(Driver, Connection) of
+    case take(Session, Connection) of
         {ok, Raw} ->
             {Driver, Socket} = inet_rdma_transport:socket(Raw),
             %% One by one, as some can be set only before a socket is connected.
@@ -147,6 +147,12 @@ resume(#{port := Port, name := Name, driver := Driver} = Session, Attempt, Conne
         {error, Reason} ->
             {failed, Reason}
     end.
+
+%% The TCP connection of a connection to or from the session's peer.
+-spec take(t(), inet_rdma_transport:t()) ->
+          {ok, inet_rdma_transport:t()} | {error, {not_given_back, Why :: binary()}}.
+take(#{driver := Driver}, Connection) ->
+    inet_rdma_transport:take(Driver, Connection, fun inet_rdma_tls:give_back/1).
 
 flag(true) -> 1;
 flag(false) -> 0.

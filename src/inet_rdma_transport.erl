@@ -13,7 +13,7 @@
 %% Used for messages about keys.
 -export([is_of_keys/1]).
 %% Used for sessions.
--export([session/2, in_session/1, socket/1, descriptor/1, take/2]).
+-export([session/2, in_session/1, socket/1, descriptor/1, take/3]).
 -export([recv_last/3, connect_options/0, listen_options/0, nodelay/0, bad_options/1]).
 -export([coding_facts/1, is_local/1, ends_of/1]).
 %% For a link that stays.
@@ -70,13 +70,14 @@ socket({tcp, Driver, Socket}) -> {Driver, Socket}.
 descriptor({tcp, _Driver, {'$inet', gen_tcp_socket, {_Server, Socket}}}) -> socket:getopt(Socket, {otp, fd});
 descriptor({tcp, _Driver, Socket}) -> prim_inet:getfd(Socket).
 
-%% Gives the TCP connection. A connection inside TLS leaves TLS first, on both sides at the same time.
--spec take(driver(), t()) -> {ok, t()} | {error, {not_given_back, Why :: binary()}}.
-take(_Driver, {tcp, _, _} = Connection) ->
+%% Gives the TCP connection. A connection inside TLS leaves TLS first, by the function, on both sides at the same time.
+-spec take(driver(), t(), GiveBack) -> {ok, t()} | {error, {not_given_back, Why :: binary()}} when
+    GiveBack :: fun((ssl:sslsocket()) -> {ok, inet:socket()} | {error, Why :: binary()}).
+take(_Driver, {tcp, _, _} = Connection, _GiveBack) ->
     {ok, Connection};
-take(Driver, {tls, Socket, Sender}) ->
+take(Driver, {tls, Socket, Sender}, GiveBack) ->
     unlink(Sender),
-    case inet_rdma_tls:give_back(Socket) of
+    case GiveBack(Socket) of
         {ok, Tcp} -> {ok, {tcp, Driver, Tcp}};
         {error, Why} -> {error, {not_given_back, Why}}
     end.
