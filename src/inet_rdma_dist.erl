@@ -371,6 +371,7 @@ getstat(_Socket) ->
 %% only shows whether the peer lives ({keepalive, true}).
 setopts(Socket, Options) ->
     case kept() of
+        #supervised{over = {session, Session, _Queue}} -> inet_rdma_session:setopts(Session, Options);
         #supervised{connection = Connection} -> inet_rdma_transport:setopts(Connection, Options);
         undefined -> inet_tcp_dist:setopts(Socket, Options)
     end.
@@ -379,6 +380,7 @@ setopts(Socket, Options) ->
 getopts(Socket, Keys) ->
     case kept() of
         #supervised{config = Config} when is_map_key(hd(Keys), Config) -> inet_rdma_options:values(Config, Keys);
+        #supervised{over = {session, Session, _Queue}} -> inet_rdma_session:getopts(Session, Keys);
         #supervised{connection = Connection} -> inet_rdma_transport:getopts(Connection, Keys);
         undefined -> inet:getopts(Socket, Keys)
     end.

@@ -191,15 +191,13 @@ settles_first(#{own_offer := #{required := Required, eager := Eager},
 %% The link is up as soon as inet_tcp's would be; its guard settles on a queue pair later.
 begin_on_tcp(Session, #{role := Role, config := #{move := Move}, node := Node}) ->
     Why = not_moved(Role, Move),
-    ok = inet_rdma_links:insert(Node, of_session(Session), <<"tcp">>, Why),
+    ok = inet_rdma_links:insert(Node, inet_rdma_session:connection(Session), <<"tcp">>, Why),
     {ok, {session, Session, none}, Why}.
 
 %% The node that has made the connection begins the settlement.
 not_moved(_Role, never) -> <<"it does not move: the option move of this node is never">>;
 not_moved(initiator, Move) -> <<"it has not moved yet: the option move is ", (atom_to_binary(Move))/binary>>;
 not_moved(acceptor, _Move) -> <<"it has not moved yet: the option move of the peer decides, as the peer connected">>.
-
-of_session(Session) -> inet_rdma_transport:session(Session, inet_rdma_session:port(Session)).
 
 settle(Session, Port, Link) ->
     ok = inet_rdma_modules:load_all(),
@@ -211,7 +209,7 @@ settle(Session, Port, Link) ->
         {move, Queue, Why} when Session =/= none ->
             %% gone: the link's next step finds its port closed.
             _ = inet_rdma_session:move(Queue),
-            ok = settled(info, up, Node, of_session(Session), inet_rdma_queue:fabric(Queue), Why),
+            ok = settled(info, up, Node, inet_rdma_session:connection(Session), inet_rdma_queue:fabric(Queue), Why),
             {ok, {session, Session, Queue}, Why};
         {move, Moved, Why} ->
             ok = settled(info, up, Node, Connection, inet_rdma_queue:fabric(Moved), Why),
@@ -249,7 +247,7 @@ stay(none, Level, Protocol, Settled, #{node := Node, connection := Connection, o
     ok = settled(Level, fallback, Node, Connection, Protocol, Why),
     {ok, none, Why};
 stay(Session, Level, _Protocol, Why, #{node := Node}) ->
-    ok = settled(Level, fallback, Node, of_session(Session), <<"tcp">>, Why),
+    ok = settled(Level, fallback, Node, inet_rdma_session:connection(Session), <<"tcp">>, Why),
     {ok, {session, Session, none}, Why}.
 
 %% Why a link inside TLS has no session.
@@ -291,8 +289,8 @@ start({session, Session, Queue}, Why, #{connection := Connection, node := Node, 
     %% The port has its own descriptor of the connection, so the VM's socket is closed.
     ok = inet_rdma_transport:close(Connection),
     case Queue of
-        none -> started(Started, fallback, <<"tcp">>, of_session(Session));
-        _ -> started(Started, up, inet_rdma_queue:fabric(Queue), of_session(Session))
+        none -> started(Started, fallback, <<"tcp">>, inet_rdma_session:connection(Session));
+        _ -> started(Started, up, inet_rdma_queue:fabric(Queue), inet_rdma_session:connection(Session))
     end.
 
 started(ok, Kind, Fabric, Connection) -> {ok, Kind, Fabric, Connection};

@@ -18,8 +18,8 @@
 
 -behaviour(inet_rdma_settlement_way).
 
--export([reserve/0, new/4, attach/2, resume/5, take/2, first_options/1, port/1, name/1, role/1, protocol/1, driver/1,
-         setopts/2, getopts/2, peername/1, ends/1]).
+-export([reserve/0, new/4, attach/2, resume/5, take/2, connection/1, first_options/1]).
+-export([port/1, name/1, role/1, protocol/1, driver/1, setopts/2, getopts/2, peername/1, ends/1]).
 -export([hold_ms/1, stop_process/1, stand_by/1, stand_by/2, carry/1]).
 
 %% Callbacks of a settlement, for the queue pair of a session.
@@ -162,6 +162,11 @@ sealing(#{sealing := none}, _Transcript) ->
     <<>>;
 sealing(#{sealing := #{cipher := Cipher, rekey_bytes := Bytes, rekey_seconds := Seconds}}, Transcript) ->
     [<<(inet_rdma_offer:cipher_number(Cipher)):8, Bytes:64/native, Seconds:32/native>>, Transcript].
+
+%% The connection of a link that has this session.
+-spec connection(t()) -> inet_rdma_transport:t().
+connection(#{port := Port, driver := Driver} = Session) ->
+    inet_rdma_transport:session(Session, Port, Driver, protocol(Session)).
 
 %% The VM's distribution controller.
 -spec port(t()) -> port().

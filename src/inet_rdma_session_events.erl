@@ -131,7 +131,7 @@ key_message(Bytes, #{keys := Keys, port := Port, node := Node} = Guarded) ->
             Guarded#{ending := Fault}
     end.
 
-connection(#{session := Session, port := Port}) -> inet_rdma_transport:session(Session, Port).
+connection(#{session := Session}) -> inet_rdma_session:connection(Session).
 
 %% The path has answered. given_up: an attempt has given the connection up for another one.
 trusted(#{loss := Loss} = Guarded) ->

@@ -50,7 +50,7 @@ settle(Session, Node) ->
 settlement(Session, Node) ->
     Port = inet_rdma_session:port(Session),
     Role = inet_rdma_session:role(Session),
-    Connection = inet_rdma_transport:session(Session, Port),
+    Connection = inet_rdma_session:connection(Session),
     case inet_rdma_options:node() of
         {ok, Config} ->
             {settled, inet_rdma_settlement:settle_in_band(Role, Connection, Node, Config, Port)};

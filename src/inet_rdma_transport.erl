@@ -13,7 +13,7 @@
 %% Used for messages about keys.
 -export([is_of_keys/1]).
 %% Used for sessions.
--export([session/2, in_session/1, socket/1, descriptor/1, take/3]).
+-export([session/4, in_session/1, socket/1, descriptor/1, take/3]).
 -export([recv_last/3, connect_options/0, listen_options/0, nodelay/0, bad_options/1]).
 -export([coding_facts/1, is_local/1, ends_of/1]).
 %% For a link that stays.
@@ -35,7 +35,7 @@
 %% the peer's settlement, in band, comes as {session, Port, Bytes} to the process that settles, which the guard ends
 %% when the TCP connection is lost.
 -opaque t() :: {tcp, driver(), inet:socket()} | {tls, ssl:sslsocket(), Sender :: pid() | none}
-             | {session, inet_rdma_session:t(), port()}.
+             | {session, {inet_rdma_session:t(), driver(), tcp | tls}, port()}.
 
 -spec tcp(driver(), inet:socket()) -> t().
 tcp(Driver, Socket) -> {tcp, Driver, Socket}.
@@ -48,16 +48,16 @@ tls(Socket, Sender) -> {tls, Socket, Sender}.
 -spec tls(ssl:sslsocket()) -> t().
 tls(Socket) -> {tls, Socket, none}.
 
-%% The TCP connection of a session.
--spec session(inet_rdma_session:t(), port()) -> t().
-session(Session, Port) -> {session, Session, Port}.
+%% The TCP connection of a session, of inet_rdma_session:connection/1. Protocol: the one by which the session began.
+-spec session(inet_rdma_session:t(), port(), driver(), Protocol :: tcp | tls) -> t().
+session(Session, Port, Driver, Protocol) -> {session, {Session, Driver, Protocol}, Port}.
 
 -spec in_session(t()) -> {ok, inet_rdma_session:t()} | none.
-in_session({session, Session, _Port}) -> {ok, Session};
+in_session({session, {Session, _Driver, _Protocol}, _Port}) -> {ok, Session};
 in_session(_) -> none.
 
 -spec protocol(t()) -> tcp | tls.
-protocol({session, Session, _Port}) -> inet_rdma_session:protocol(Session);
+protocol({session, {_Session, _Driver, Protocol}, _Port}) -> Protocol;
 protocol(Connection) -> element(1, Connection).
 
 %% The socket of a connection over TCP.
@@ -107,7 +107,8 @@ recv({tls, Socket, _Sender}, Length, TimeoutMs) -> ssl:recv(Socket, Length, Time
 -spec peername(t()) -> {ok, {inet:ip_address(), inet:port_number()}} | {error, term()}.
 peername({tcp, _Driver, Socket}) -> inet:peername(Socket);
 peername({tls, Socket, _Sender}) -> ssl:peername(Socket);
-peername({session, Session, _Port}) -> inet_rdma_session:peername(Session).
+peername({session, {_Session, Driver, _Protocol}, Port}) ->
+    inet_rdma_port:with_socket(Port, Driver, fun inet:peername/1).
 
 -spec sockname(t()) -> {ok, {inet:ip_address(), inet:port_number()}} | {error, term()}.
 sockname({tcp, _Driver, Socket}) -> inet:sockname(Socket);
@@ -309,17 +310,14 @@ setopts({tls, Socket, _Sender}, Options) ->
     case bad_options(Options) of
         [] -> ssl:setopts(Socket, Options);
         Bad -> {error, {badopts, Bad}}
-    end;
-setopts({session, Session, _Port}, Options) ->
-    inet_rdma_session:setopts(Session, Options).
+    end.
 
 -spec bad_options([term()]) -> [term()].
 bad_options(Options) -> [Option || {Key, _} = Option <- Options, lists:member(Key, [active, deliver, packet])].
 
 -spec getopts(t(), [atom()]) -> {ok, [term()]} | {error, term()}.
 getopts({tcp, _Driver, Socket}, Keys) -> inet:getopts(Socket, Keys);
-getopts({tls, Socket, _Sender}, Keys) -> ssl:getopts(Socket, Keys);
-getopts({session, Session, _Port}, Keys) -> inet_rdma_session:getopts(Session, Keys).
+getopts({tls, Socket, _Sender}, Keys) -> ssl:getopts(Socket, Keys).
 
 %% Gives the connection from the caller, its owner, to a process. Over TLS the caller is unlinked from it.
 -spec give(t(), pid()) -> ok | {error, term()}.
