@@ -201,7 +201,7 @@ cancel(#inet_rdma_socket{conn = Conn}, Ref) when is_reference(Ref) ->
 %% @doc Sends a file: file:sendfile/2.
 -spec sendfile(file:name_all(), socket()) -> {ok, non_neg_integer()} | {error, reason()}.
 sendfile(Filename, #inet_rdma_socket{} = Socket) ->
-    inet_rdma_sendfile:send(Filename, Socket, 0, 0, []).
+    sendfile(Filename, Socket, 0, 0, []).
 
 %% @doc Sends Bytes (0: to the end) of a file, given by name or open for reading, from Offset on, as file:sendfile/5.
 %% Gives the number of bytes sent, which is smaller if the file has become shorter. Reads ahead while it sends, and
@@ -209,8 +209,8 @@ sendfile(Filename, #inet_rdma_socket{} = Socket) ->
 %% option is unknown.
 -spec sendfile(file:name_all() | file:fd(), socket(), non_neg_integer(), non_neg_integer(),
                [{chunk_size, pos_integer()}]) -> {ok, non_neg_integer()} | {error, reason()}.
-sendfile(File, #inet_rdma_socket{} = Socket, Offset, Bytes, Options) ->
-    inet_rdma_sendfile:send(File, Socket, Offset, Bytes, Options).
+sendfile(File, #inet_rdma_socket{conn = Conn, id = Id} = Socket, Offset, Bytes, Options) ->
+    inet_rdma_sendfile:send(File, {Socket, Conn, Id}, Offset, Bytes, Options).
 
 %% @doc Ends one direction or both. write: the peer reads all data that was sent, then closed. read: this side gets no
 %% more data.

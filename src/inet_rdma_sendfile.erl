@@ -9,7 +9,7 @@
 
 -record(state, {
     file :: file:io_device(),
-    socket :: inet_rdma:socket(),
+    stream :: stream(),
     %% The next byte to read.
     at :: non_neg_integer(),
     left :: non_neg_integer() | infinity,
@@ -18,28 +18,33 @@
     posted = queue:new() :: queue:queue(reference())
 }).
 
--spec send(file:name_all() | file:fd(), inet_rdma:socket(), non_neg_integer(), non_neg_integer(),
+%% A socket, and what is in it.
+-type stream() :: {inet_rdma:socket(), inet_rdma_nif:conn(), Id :: pos_integer()}.
+
+-spec send(file:name_all() | file:fd(), stream(), non_neg_integer(), non_neg_integer(),
            [{chunk_size, pos_integer()}]) -> {ok, non_neg_integer()} | {error, inet_rdma:reason()}.
-send(File, Socket, Offset, Bytes, Options) when is_integer(Offset), Offset >= 0, is_integer(Bytes), Bytes >= 0 ->
-    case {chunk_bytes(Options), inet_rdma:getopts(Socket, [packet])} of
+send(File, {_Socket, Conn, _Id} = Stream, Offset, Bytes, Options) when
+    is_integer(Offset), Offset >= 0, is_integer(Bytes), Bytes >= 0
+->
+    case {chunk_bytes(Options), inet_rdma_socket:getopts(Conn, [packet])} of
         {_, {error, Reason}} -> {error, Reason};
-        {Chunk, {ok, [{packet, raw}]}} when is_integer(Chunk) -> send_opened(File, Socket, Offset, Bytes, Chunk);
+        {Chunk, {ok, [{packet, raw}]}} when is_integer(Chunk) -> send_opened(File, Stream, Offset, Bytes, Chunk);
         _ -> {error, einval}
     end;
-send(_File, _Socket, _Offset, _Bytes, _Options) ->
+send(_File, _Stream, _Offset, _Bytes, _Options) ->
     {error, einval}.
 
 chunk_bytes([]) -> ?CHUNK_BYTES;
 chunk_bytes([{chunk_size, Bytes}]) when is_integer(Bytes), Bytes > 0 -> Bytes;
 chunk_bytes(_) -> error.
 
-send_opened(File, Socket, Offset, Bytes, Chunk) when is_tuple(File); is_pid(File) ->
+send_opened(File, Stream, Offset, Bytes, Chunk) when is_tuple(File); is_pid(File) ->
     Left = case Bytes of 0 -> infinity; _ -> Bytes end,
-    run(#state{file = File, socket = Socket, at = Offset, left = Left, chunk_bytes = Chunk});
-send_opened(Filename, Socket, Offset, Bytes, Chunk) ->
+    run(#state{file = File, stream = Stream, at = Offset, left = Left, chunk_bytes = Chunk});
+send_opened(Filename, Stream, Offset, Bytes, Chunk) ->
     case file:open(Filename, [read, raw, binary]) of
         {ok, File} ->
-            try send_opened(File, Socket, Offset, Bytes, Chunk)
+            try send_opened(File, Stream, Offset, Bytes, Chunk)
             after ok = file:close(File)
             end;
         Error ->
@@ -56,12 +61,14 @@ run(#state{file = File, at = At, left = Left, chunk_bytes = Chunk} = State) ->
         Error -> finish(State, Error)
     end.
 
-post(Data, #state{socket = Socket, at = At, left = Left, posted = Posted} = State) ->
+post(Data, #state{stream = {Socket, Conn, Id}, at = At, left = Left, posted = Posted} = State) ->
     Next = State#state{at = At + byte_size(Data), left = less(Left, byte_size(Data))},
-    case {queue:len(Posted) < ?CHUNKS andalso inet_rdma:post_send(Socket, Data), queue:is_empty(Posted)} of
-        {{ok, Ref}, _} -> run(Next#state{posted = queue:in(Ref, Posted)});
+    Ref = make_ref(),
+    HasRoom = queue:len(Posted) < ?CHUNKS,
+    case {HasRoom andalso inet_rdma_nif:post_send(Conn, Socket, Ref, [Data]), queue:is_empty(Posted)} of
+        {ok, _} -> run(Next#state{posted = queue:in(Ref, Posted)});
         %% Other processes have posted as many sends as are allowed: waits for them.
-        {{error, enobufs}, true} -> sent(inet_rdma:send(Socket, Data), byte_size(Data), Next);
+        {{error, enobufs}, true} -> sent(inet_rdma_transfer:send(Conn, Id, [Data]), byte_size(Data), Next);
         {{error, Reason}, _} when Reason =/= enobufs -> finish(State, {error, Reason});
         _ -> wait(Data, State)
     end.
@@ -93,7 +100,7 @@ finish(#state{posted = Posted, sent = Sent} = State, Result) ->
             end
     end.
 
-await_oldest(#state{socket = Socket, posted = Posted, sent = Sent} = State) ->
+await_oldest(#state{stream = {Socket, _Conn, _Id}, posted = Posted, sent = Sent} = State) ->
     {{value, Ref}, Rest} = queue:out(Posted),
     receive
         {inet_rdma_sent, Socket, Ref, {ok, Bytes}} -> {ok, State#state{posted = Rest, sent = Sent + Bytes}};
