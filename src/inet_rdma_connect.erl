@@ -30,7 +30,7 @@ connect_tls(Host, Port, Config, #{ip := Own, family := Family} = SocketOptions, 
             case inet_rdma_stream_tls:start() of
                 ok ->
                     LeftMs = max(1, inet_rdma_transfer:left(Deadline)),
-                    inet_rdma_stream:connect(Host, Port, SocketOptions#{family := family_of(Ip)}, Config, LeftMs);
+                    inet_rdma_stream_guard:connect(Host, Port, SocketOptions#{family := family_of(Ip)}, Config, LeftMs);
                 Error ->
                     Error
             end;

@@ -13,8 +13,7 @@
 -behaviour(inet_rdma_settlement_way).
 
 -export([config/1, reserve/0, open/5, close/1]).
--export([conn/1, is_encrypted/1, settle/3, connect/5]).
--export([do_connect/6]).
+-export([conn/1, is_encrypted/1, settle/3]).
 -export_type([stream/0]).
 
 -record(stream, {
@@ -57,39 +56,4 @@ settle(Role, Connection, Config) ->
         {move, Stream, _Why} -> {ok, Stream};
         {refuse, Why} -> {error, {no_way, Why}};
         {error, Why} -> {error, {not_settled, Why}}
-    end.
-
-%% The caller owns the stream. {error, etimedout}: the time BoundMs is over.
--spec connect(inet:hostname() | inet:ip_address(), inet:port_number(), inet_rdma_socket_options:options(),
-              inet_rdma_options:config(), BoundMs :: pos_integer()) ->
-          {ok, inet_rdma_nif:conn(), Id :: pos_integer()} | {error, inet_rdma:reason()}.
-connect(Host, Port, SocketOptions, Config, BoundMs) ->
-    Ref = make_ref(),
-    {Guard, Monitor} = spawn_monitor(?MODULE, do_connect, [{self(), Ref}, Host, Port, SocketOptions, Config, BoundMs]),
-    receive
-        {Ref, Conn, Id} -> demonitor(Monitor, [flush]), {ok, Conn, Id};
-        {'DOWN', Monitor, process, Guard, {shutdown, Reason}} -> {error, Reason};
-        {'DOWN', Monitor, process, Guard, Reason} -> {error, {tls, Reason}}
-    after BoundMs ->
-        exit(Guard, kill),
-        receive {'DOWN', Monitor, process, Guard, _} -> ok end,
-        receive {Ref, Conn, _Id} -> inet_rdma_nif:close(Conn) after 0 -> ok end,
-        {error, etimedout}
-    end.
-
-%% Becomes the guard.
--spec do_connect(User, inet:hostname() | inet:ip_address(), inet:port_number(), inet_rdma_socket_options:options(),
-                 inet_rdma_options:config(), BoundMs :: pos_integer()) -> no_return() when User :: {pid(), reference()}.
-do_connect({User, Ref}, Host, Port, SocketOptions, Config, BoundMs) ->
-    DeadlineMs = erlang:monotonic_time(millisecond) + BoundMs,
-    case inet_rdma_stream_tls:connect(Host, Port, SocketOptions, DeadlineMs) of
-        {ok, Socket} ->
-            Connection = inet_rdma_transport:tls(Socket),
-            LeftMs = max(1, DeadlineMs - erlang:monotonic_time(millisecond)),
-            case settle(initiator, Connection, Config#{connect_timeout_ms := LeftMs}) of
-                {ok, Stream} -> inet_rdma_stream_guard:run(Stream, Connection, {User, Ref});
-                {error, Reason} -> exit({shutdown, Reason})
-            end;
-        {error, Reason} ->
-            exit({shutdown, inet_rdma_stream_tls:reason(Reason)})
     end.

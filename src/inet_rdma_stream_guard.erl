@@ -8,8 +8,10 @@
 
 -behaviour(inet_rdma_guard).
 
--export([run/3, offer/3]).
+-export([connect/5, offer/3]).
 -export([handle/2]).
+%% Spawned.
+-export([do_connect/6]).
 
 %% Time from the end of the TLS connection within which the stream's own end may come: a device repeats packets that a
 %% network has lost for up to seconds.
@@ -21,8 +23,42 @@
                      offered := none | {inet_rdma_nif:conn(), Listener :: pid()},
                      has_ended := boolean()}.
 
+%% The caller owns the stream. {error, etimedout}: the time BoundMs is over.
+-spec connect(inet:hostname() | inet:ip_address(), inet:port_number(), inet_rdma_socket_options:options(),
+              inet_rdma_options:config(), BoundMs :: pos_integer()) ->
+          {ok, inet_rdma_nif:conn(), Id :: pos_integer()} | {error, inet_rdma:reason()}.
+connect(Host, Port, SocketOptions, Config, BoundMs) ->
+    Ref = make_ref(),
+    {Guard, Monitor} = spawn_monitor(?MODULE, do_connect, [{self(), Ref}, Host, Port, SocketOptions, Config, BoundMs]),
+    receive
+        {Ref, Conn, Id} -> demonitor(Monitor, [flush]), {ok, Conn, Id};
+        {'DOWN', Monitor, process, Guard, {shutdown, Reason}} -> {error, Reason};
+        {'DOWN', Monitor, process, Guard, Reason} -> {error, {tls, Reason}}
+    after BoundMs ->
+        exit(Guard, kill),
+        receive {'DOWN', Monitor, process, Guard, _} -> ok end,
+        receive {Ref, Conn, _Id} -> inet_rdma_nif:close(Conn) after 0 -> ok end,
+        {error, etimedout}
+    end.
+
+%% Becomes the guard.
+-spec do_connect(User, inet:hostname() | inet:ip_address(), inet:port_number(), inet_rdma_socket_options:options(),
+                 inet_rdma_options:config(), BoundMs :: pos_integer()) -> no_return() when User :: {pid(), reference()}.
+do_connect({User, Ref}, Host, Port, SocketOptions, Config, BoundMs) ->
+    DeadlineMs = erlang:monotonic_time(millisecond) + BoundMs,
+    case inet_rdma_stream_tls:connect(Host, Port, SocketOptions, DeadlineMs) of
+        {ok, Socket} ->
+            Connection = inet_rdma_transport:tls(Socket),
+            LeftMs = max(1, DeadlineMs - erlang:monotonic_time(millisecond)),
+            case inet_rdma_stream:settle(initiator, Connection, Config#{connect_timeout_ms := LeftMs}) of
+                {ok, Stream} -> run(Stream, Connection, {User, Ref});
+                {error, Reason} -> exit({shutdown, Reason})
+            end;
+        {error, Reason} ->
+            exit({shutdown, inet_rdma_stream_tls:reason(Reason)})
+    end.
+
 %% Gives the stream to the process, which gets {Ref, Conn, Id}.
--spec run(inet_rdma_stream:stream(), inet_rdma_transport:t(), {pid(), Ref :: reference()}) -> no_return().
 run(Stream, Connection, User) ->
     Guarded = give(inet_rdma_stream:conn(Stream), User, guarded(Stream, Connection, none)),
     inet_rdma_guard:run(?MODULE, Guarded).

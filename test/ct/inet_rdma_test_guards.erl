@@ -8,7 +8,7 @@
 all() ->
     [Pid || Pid <- processes(),
             {initial_call, Call} <- [process_info(Pid, initial_call)],
-            lists:member(Call, [{inet_rdma_stream, do_connect, 6}, {inet_rdma_stream_listener, arrive, 3}])].
+            lists:member(Call, [{inet_rdma_stream_guard, do_connect, 6}, {inet_rdma_stream_listener, arrive, 3}])].
 
 -spec tcp_ports() -> non_neg_integer().
 tcp_ports() -> length([Port || Port <- erlang:ports(), erlang:port_info(Port, name) =:= {name, "tcp_inet"}]).
