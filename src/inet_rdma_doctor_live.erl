@@ -6,6 +6,9 @@
 -export([look/0]).
 -export_type([live/0]).
 
+%% Time for each step of a connection of this node to itself.
+-define(ANSWER_MS, 5000).
+
 %% shm_directory: whether the directory of the option can be used. verbs: whether there is a usable connection manager
 %% and device, in words if not. left_out: the library was built without the fabric. links: of the running node.
 -type live() :: #{config := {ok, inet_rdma_options:config()} | {error, inet_rdma_options:error()},
@@ -32,7 +35,7 @@ look() ->
       not_terms => inet_rdma_options:not_terms(),
       tls => inet_rdma_doctor_tls:look(Config),
       native => Native,
-      shm => case Native of ok -> isolated(fun shm_rendezvous/0); _ -> Native end,
+      shm => case Native of ok -> isolated(fun() -> shm_rendezvous(Config) end); _ -> Native end,
       shm_directory => shm_directory(Native, Config),
       verbs => Verbs,
       verbs_devices => Devices,
@@ -76,17 +79,19 @@ isolated(Fun) ->
 
 %% Makes a connection of this node to itself, which uses all that shm needs of the system: sealed memory, sockets and
 %% events.
-shm_rendezvous() ->
-    Options = [{fabric, shm}],
+shm_rendezvous(Node) ->
     try
-        {ok, Listener} = inet_rdma:listen(0, Options),
-        {ok, Port} = inet_rdma:port(Listener),
-        {ok, Here} = inet_rdma:connect({127, 0, 0, 1}, Port, Options),
-        {ok, There} = inet_rdma:accept(Listener, 5000),
-        ok = inet_rdma:send(Here, <<"doctor">>),
-        {ok, <<"doctor">>} = inet_rdma:recv(There, 6, 5000),
-        lists:foreach(fun inet_rdma:close/1, [Here, There]),
-        inet_rdma:close(Listener)
+        {ok, OfNode} = Node,
+        {ok, Config} = inet_rdma_options:merge([{fabric, shm}], OfNode),
+        {ok, SocketOptions, []} = inet_rdma_socket_options:split([]),
+        {ok, Listener} = inet_rdma_listener:listen(0, Config, SocketOptions),
+        Port = inet_rdma_listener:port(Listener),
+        {ok, Here, HereId} = inet_rdma_connect:connect({127, 0, 0, 1}, Port, Config, SocketOptions, infinity),
+        {ok, There, ThereId} = inet_rdma_listener:accept(Listener, inet_rdma_transfer:deadline(?ANSWER_MS)),
+        ok = inet_rdma_transfer:send(Here, HereId, [<<"doctor">>]),
+        {ok, <<"doctor">>} = inet_rdma_transfer:recv(There, ThereId, 6, ?ANSWER_MS),
+        lists:foreach(fun inet_rdma_nif:close/1, [Here, There]),
+        inet_rdma_listener:close(Listener)
     catch
         error:{badmatch, {error, Reason}} -> in_words({error, Reason})
     end.
