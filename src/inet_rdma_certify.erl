@@ -234,7 +234,7 @@ certify(Args) ->
     try
         case options(Args) of
             {ok, Options} -> ran(run(Options), Options);
-            {join, Address, Token} -> inet_rdma_certify_agent:join(Address, Token);
+            {join, Address, Token} -> inet_rdma_certify_node:join(Address, Token);
             {error, Why} -> wrong(Why)
         end
     catch

@@ -8,14 +8,11 @@
 %% Internal: use inet_rdma_certify:run/1.
 -module(inet_rdma_certify_agent).
 
--export([listen/1, start/3, call/4, call_host/3, kill/2, close/1, join/2]).
--export([start_here/1, call_here/3, kill_here/1]).
--export_type([t/0, handle/0]).
+-export([listen/1, call/3, close/1, join/2]).
+-export_type([t/0]).
 
 %% The process that holds the connection to the other host.
 -type t() :: pid().
-%% The name by which the other host knows a node of its own.
--opaque handle() :: binary().
 
 -define(JOIN_MS, 600000).
 -define(PROOF_MS, 5000).
@@ -32,7 +29,7 @@ listen(Wanted) ->
                            {error, Reason} -> throw({usage, io_lib:format("cannot listen on port ~b: ~s",
                                                                           [Wanted, inet:format_error(Reason)])})
                        end,
-    Token = hex(inet_rdma_certify_node:random(?NONCE_BYTES)),
+    Token = hex(inet_rdma_certify_os:random(?NONCE_BYTES)),
     {ok, Host} = inet:gethostname(),
     io:format("start on the other host, within ~b minutes (in place of ~ts an address of this host that leads "
               "here):~n~n"
@@ -57,7 +54,7 @@ accepted(Listener, Token, DeadlineMs) ->
     case gen_tcp:accept(Listener, max(0, DeadlineMs - now_ms())) of
         {ok, Socket} ->
             ok = inet:setopts(Socket, [{packet_size, ?PROOF_BYTES}]),
-            Nonce = inet_rdma_certify_node:random(?NONCE_BYTES),
+            Nonce = inet_rdma_certify_os:random(?NONCE_BYTES),
             Wanted = proof(Token, Nonce, <<"join">>),
             maybe_accepted(gen_tcp:send(Socket, Nonce) =:= ok andalso gen_tcp:recv(Socket, 0, ?PROOF_MS), Wanted,
                            Socket, Token,
@@ -94,8 +91,8 @@ serve(Socket, Owner, Waiting) ->
     end.
 
 %% Calls a function in the other host's program, not in a node.
--spec call_host(t(), {module(), atom(), [term()]}, timeout()) -> term().
-call_host(Agent, MFA, TimeoutMs) ->
+-spec call(t(), {module(), atom(), [term()]}, timeout()) -> term().
+call(Agent, MFA, TimeoutMs) ->
     Ref = monitor(process, Agent),
     Agent ! {call, self(), Ref, MFA},
     receive
@@ -105,20 +102,6 @@ call_host(Agent, MFA, TimeoutMs) ->
     after TimeoutMs ->
         demonitor(Ref, [flush]),
         error({timeout, MFA})
-    end.
-
-%% Starts a node on the other host.
--spec start(t(), [string()], timeout()) -> {node(), handle()}.
-start(Agent, Args, TimeoutMs) -> call_host(Agent, {?MODULE, start_here, [Args]}, TimeoutMs).
-
-%% Calls a function in a node of the other host.
--spec call(t(), handle(), {module(), atom(), [term()]}, timeout()) -> term().
-call(Agent, Handle, MFA, TimeoutMs) -> call_host(Agent, {?MODULE, call_here, [Handle, MFA, TimeoutMs]}, TimeoutMs).
-
--spec kill(t(), handle()) -> ok.
-kill(Agent, Handle) ->
-    try call_host(Agent, {?MODULE, kill_here, [Handle]}, ?PROOF_MS)
-    catch _:_ -> ok
     end.
 
 -spec close(t()) -> ok.
@@ -144,7 +127,7 @@ joined({error, Reason}, _Token, Address) ->
     refused(1, ["cannot connect to ", Address, ": ", inet:format_error(Reason)]);
 joined({ok, Socket}, Token, Address) ->
     ok = inet:setopts(Socket, [{packet_size, ?PROOF_BYTES}]),
-    Own = inet_rdma_certify_node:random(?NONCE_BYTES),
+    Own = inet_rdma_certify_os:random(?NONCE_BYTES),
     Wanted = proof(Token, Own, <<"listen">>),
     case gen_tcp:recv(Socket, 0, ?PROOF_MS) of
         {ok, <<Nonce:?NONCE_BYTES/binary>>} ->
@@ -152,7 +135,6 @@ joined({ok, Socket}, Token, Address) ->
             case gen_tcp:recv(Socket, 0, ?PROOF_MS) of
                 {ok, Wanted} ->
                     io:format("joined; nodes run here until ~ts is done~n", [Address]),
-                    ?MODULE = ets:new(?MODULE, [named_table, public]),
                     ok = inet:setopts(Socket, [{active, true}, {packet_size, 0}]),
                     answer(Socket);
                 _ -> refused(1, [Address, " does not know the token, or has another guest"])
@@ -178,30 +160,8 @@ answer(Socket) ->
             _ = gen_tcp:send(Socket, Bytes),
             answer(Socket);
         _ClosedOrError ->
-            _ = [inet_rdma_certify_node:kill(Node) || {_, Node} <- ets:tab2list(?MODULE)],
-            io:format("done~n"),
             0
     end.
-
-%% Runs on the host that has joined.
--spec start_here([string()]) -> {node(), handle()}.
-start_here(Args) ->
-    {peer, Tag, Launched} = inet_rdma_certify_node:launch(local, Args),
-    Handle = integer_to_binary(erlang:unique_integer([positive])),
-    true = ets:insert(?MODULE, {Handle, Launched}),
-    #{node := Name} = inet_rdma_certify_node:booted(Tag, Launched, "here"),
-    {Name, Handle}.
-
-%% Runs on the host that has joined.
--spec call_here(handle(), {module(), atom(), [term()]}, timeout()) -> term().
-call_here(Handle, {Module, Function, Args}, TimeoutMs) ->
-    inet_rdma_certify_node:call(ets:lookup_element(?MODULE, Handle, 2), Module, Function, Args, TimeoutMs).
-
-%% Runs on the host that has joined.
--spec kill_here(handle()) -> ok.
-kill_here(Handle) ->
-    [{Handle, Node}] = ets:take(?MODULE, Handle),
-    inet_rdma_certify_node:kill(Node).
 
 hex(Bytes) -> string:lowercase(binary_to_list(binary:encode_hex(Bytes))).
 

@@ -4,13 +4,16 @@
 %% Internal: use inet_rdma_certify:run/1.
 -module(inet_rdma_certify_node).
 
--export([start_all/1, launch/2, booted/3, call/4, call/5, kill/1, name/1, connect/4, ebin/0, quoted/1,
-         random/1]).
+-export([start_all/1, launch/2, booted/3, call/4, call/5, kill/1, name/1, connect/4, ebin/0, quoted/1, join/2]).
+%% Called from the other host.
+-export([start_here/1, call_here/3, kill_here/1]).
 -export_type([t/0, host/0, wanted/0]).
 
 %% program: of the process here, the node's own or ssh's.
 -type t() :: #{control := control(), node := node(), program := pos_integer() | none}.
--type control() :: {peer, pid()} | {agent, inet_rdma_certify_agent:t(), inet_rdma_certify_agent:handle()}.
+-type control() :: {peer, pid()} | {agent, inet_rdma_certify_agent:t(), handle()}.
+%% The name by which the other host knows a node of its own.
+-type handle() :: binary().
 
 %% Where a node runs. ssh: the words of the command that runs a command there, and the directory with ebin and priv
 %% there. agent: a host whose certify has connected to this one.
@@ -23,24 +26,17 @@
 %% A busy or emulated machine takes a minute; the check that starts the node has a bound of its own.
 -define(BOOT_MS, 180000).
 -define(CALL_MS, 60000).
+-define(KILL_MS, 5000).
 -define(NET_TICKTIME_S, 20).
 
 %% Starts the nodes side by side; each ends with the check that starts it.
 -spec start_all([wanted()]) -> [t()].
 start_all(Wanted) ->
-    Cookie = binary_to_atom(binary:encode_hex(random(16))),
+    Cookie = binary_to_atom(binary:encode_hex(inet_rdma_certify_os:random(16))),
     Nodes = [await_boot(Booting) || Booting <- [launch(Each) || Each <- Wanted]],
     %% The cookie does not go on a command line, which other users can read.
     [true = call(Node, erlang, set_cookie, [Cookie]) || Node <- Nodes],
     Nodes.
-
-%% Random bytes, without the application crypto, which may not be installed.
--spec random(pos_integer()) -> binary().
-random(Count) ->
-    {ok, File} = file:open("/dev/urandom", [read, raw, binary]),
-    {ok, Bytes} = file:read(File, Count),
-    ok = file:close(File),
-    Bytes.
 
 launch(#{host := {agent, Agent}} = Wanted) ->
     {agent, Agent, Wanted};
@@ -90,7 +86,7 @@ unique(Prefix) ->
         integer_to_list(erlang:phash2({node(), os:system_time()}, 16#100000), 36).
 
 await_boot({agent, Agent, Wanted}) ->
-    {Name, Handle} = inet_rdma_certify_agent:start(Agent, args(Wanted), ?BOOT_MS),
+    {Name, Handle} = inet_rdma_certify_agent:call(Agent, {?MODULE, start_here, [args(Wanted)]}, ?BOOT_MS),
     Node = #{control => {agent, Agent, Handle}, node => Name, program => none},
     ok = inet_rdma_certify_step:started(Node),
     Node;
@@ -112,16 +108,48 @@ call(Node, Module, Function, Args) -> call(Node, Module, Function, Args, ?CALL_M
 call(#{control := {peer, Peer}}, Module, Function, Args, TimeoutMs) ->
     peer:call(Peer, Module, Function, Args, TimeoutMs);
 call(#{control := {agent, Agent, Handle}}, Module, Function, Args, TimeoutMs) ->
-    inet_rdma_certify_agent:call(Agent, Handle, {Module, Function, Args}, TimeoutMs).
+    MFA = {Module, Function, Args},
+    inet_rdma_certify_agent:call(Agent, {?MODULE, call_here, [Handle, MFA, TimeoutMs]}, TimeoutMs).
 
 %% Ends the node, also a stopped one. A node on another host ends when its standard input does. Does nothing if the node
 %% has ended.
 -spec kill(t()) -> ok.
-kill(#{control := {agent, Agent, Handle}}) -> inet_rdma_certify_agent:kill(Agent, Handle);
+kill(#{control := {agent, Agent, Handle}}) ->
+    try inet_rdma_certify_agent:call(Agent, {?MODULE, kill_here, [Handle]}, ?KILL_MS)
+    catch _:_ -> ok
+    end;
 kill(#{control := {peer, Peer}, program := OsPid}) ->
     _ = os:cmd("kill -KILL " ++ integer_to_list(OsPid)),
     exit(Peer, kill),
     ok.
+
+%% The command `certify --join': nodes that the other host starts run here, until that host closes the connection.
+%% Returns the exit status of the program.
+-spec join(string(), string()) -> 0 | 1 | 2.
+join(Address, Token) ->
+    ?MODULE = ets:new(?MODULE, [named_table, public]),
+    Status = inet_rdma_certify_agent:join(Address, Token),
+    _ = [kill(Node) || {_, Node} <- ets:tab2list(?MODULE)],
+    true = ets:delete(?MODULE),
+    _ = [io:format("done~n") || Status =:= 0],
+    Status.
+
+-spec start_here([string()]) -> {node(), handle()}.
+start_here(Args) ->
+    {peer, Tag, Launched} = launch(local, Args),
+    Handle = integer_to_binary(erlang:unique_integer([positive])),
+    true = ets:insert(?MODULE, {Handle, Launched}),
+    #{node := Name} = booted(Tag, Launched, "here"),
+    {Name, Handle}.
+
+-spec call_here(handle(), {module(), atom(), [term()]}, timeout()) -> term().
+call_here(Handle, {Module, Function, Args}, TimeoutMs) ->
+    call(ets:lookup_element(?MODULE, Handle, 2), Module, Function, Args, TimeoutMs).
+
+-spec kill_here(handle()) -> ok.
+kill_here(Handle) ->
+    [{Handle, Node}] = ets:take(?MODULE, Handle),
+    kill(Node).
 
 -spec name(t()) -> node().
 name(#{node := Name}) -> Name.

@@ -3,7 +3,7 @@
 %% Internal: use inet_rdma_certify:run/1.
 -module(inet_rdma_certify_os).
 
--export([run/3, find/1, facts/0]).
+-export([run/3, find/1, facts/0, random/1]).
 -export_type([facts/0]).
 
 %% undefined: not known.
@@ -73,3 +73,11 @@ match(File, Pattern) ->
             end;
         {error, _} -> undefined
     end.
+
+%% Random bytes, without the application crypto, which may not be installed.
+-spec random(pos_integer()) -> binary().
+random(Count) ->
+    {ok, File} = file:open("/dev/urandom", [read, raw, binary]),
+    {ok, Bytes} = file:read(File, Count),
+    ok = file:close(File),
+    Bytes.

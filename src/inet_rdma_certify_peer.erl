@@ -20,7 +20,7 @@ open(#{peer := none}) -> none;
 open(#{peer := {listen, Port}}) ->
     {Agent, Networks} = inet_rdma_certify_agent:listen(Port),
     Ask = fun(Module, Function, Args) ->
-        inet_rdma_certify_agent:call_host(Agent, {Module, Function, Args}, ?SSH_MS)
+        inet_rdma_certify_agent:call(Agent, {Module, Function, Args}, ?SSH_MS)
     end,
     known({agent, Agent}, Networks, Ask);
 open(#{peer := {ssh, Name}, ssh := [Ssh | Words], erl := Erl}) ->
@@ -117,8 +117,8 @@ run({ssh, [Program | Words], _, _}, Name, Args, TimeoutMs) ->
     inet_rdma_certify_os:run(Program, Words ++ ["timeout", integer_to_list(TimeoutMs div 1000), Name |
                                                 lists:map(fun inet_rdma_certify_node:quoted/1, Args)], TimeoutMs);
 run({agent, Agent}, Name, Args, TimeoutMs) ->
-    case inet_rdma_certify_agent:call_host(Agent, {os, find_executable, [Name]}, TimeoutMs) of
+    case inet_rdma_certify_agent:call(Agent, {os, find_executable, [Name]}, TimeoutMs) of
         false -> {error, {no_program_there, Name}};
-        Path -> inet_rdma_certify_agent:call_host(Agent, {inet_rdma_certify_os, run, [Path, Args, TimeoutMs]},
+        Path -> inet_rdma_certify_agent:call(Agent, {inet_rdma_certify_os, run, [Path, Args, TimeoutMs]},
                                                   2 * TimeoutMs)
     end.
