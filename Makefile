@@ -207,9 +207,10 @@ check-native: ## rustfmt and clippy, with and without the verbs fabric, and that
 	cd native && cargo clippy --all-targets $(without_verbs) -- -D warnings
 
 # In directories of their own and from scratch, as compilers show a warning only when they compile.
-check-beam: ## mix format, and every Elixir and Erlang warning an error
+check-beam: ## mix format, every Elixir and Erlang warning an error, and the layers of the Erlang modules
 	mix format --check-formatted
 	MIX_BUILD_PATH=_build/check mix compile --force --warnings-as-errors
+	scripts/layers $(check_ebin)
 	@mkdir -p _build/check/ct
 	erlc +warnings_as_errors -pa $(check_ebin) -o _build/check/ct \
 	  $(wildcard test/ct/*.erl test/vm/ct/*.erl test/otp/*.erl examples/*.erl)
