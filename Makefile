@@ -225,7 +225,7 @@ check-scripts: ## shellcheck, ruff, and the rules of scripts/gate
 docs: ## render the documentation: native/target/doc, _build/edoc; with the program ex_doc also _build/site
 	cd native && RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
 	ERL_CRASH_DUMP_SECONDS=0 erl -noinput -boot start_clean -eval \
-	  'edoc:files(filelib:wildcard("src/*.erl"), [{dir, "_build/edoc"}, {preprocess, true}]), halt().'
+	  'edoc:files(filelib:wildcard("src/**/*.erl"), [{dir, "_build/edoc"}, {preprocess, true}]), halt().'
 	@if command -v ex_doc >/dev/null; then $(MAKE) site; else \
 	  echo "inet_rdma: no site: ex_doc is not in PATH (a release of github.com/elixir-lang/ex_doc has it)"; fi
 
@@ -233,7 +233,7 @@ docs: ## render the documentation: native/target/doc, _build/edoc; with the prog
 as_chunks := [{doclet, edoc_doclet_chunks}, {layout, edoc_layout_chunks}]
 site: build ## render guides and modules with the program ex_doc: _build/site
 	ERL_CRASH_DUMP_SECONDS=0 erl -noinput -boot start_clean -eval \
-	  'edoc:files(filelib:wildcard("src/*.erl"), [{dir, "$(ebin)/../doc"}, {preprocess, true} | $(as_chunks)]), halt().'
+	  'edoc:files(filelib:wildcard("src/**/*.erl"), [{dir, "$(ebin)/../doc"}, {preprocess, true} | $(as_chunks)]), halt().'
 	mix run --no-compile --no-start -e \
 	  'File.write!("_build/ex_doc.exs", inspect(Mix.Project.config()[:docs], limit: :infinity))'
 	rm -rf _build/site

@@ -1,6 +1,6 @@
 defmodule InetRdma.Info do
   # The keys, their types and meanings are those of the Erlang module inet_rdma_counts.
-  @external_resource Path.join(__DIR__, "../../src/inet_rdma_counts.erl")
+  @external_resource Path.join(__DIR__, "../../src/monitor/inet_rdma_counts.erl")
   @rows :inet_rdma_counts.list()
   @keys for {key, _kind, _unit, _origins, _series, _meaning} <- @rows, do: key
 

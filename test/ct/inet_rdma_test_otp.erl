@@ -25,7 +25,7 @@ compiled(Command, Root) ->
             ok = file:make_symlink(filename:join(filename:dirname(Own), "priv"), filename:join(Root, "priv")),
             {ok, _} = file:copy(filename:join(Own, "inet_rdma.app"), filename:join(Ebin, "inet_rdma.app")),
             Tests = filename:dirname(code:which(?MODULE)),
-            Sources = filelib:wildcard(filename:join([Tests, "..", "..", "src", "*.erl"])) ++
+            Sources = filelib:wildcard(filename:join([Tests, "..", "..", "src", "**", "*.erl"])) ++
                 filelib:wildcard(filename:join(Tests, "inet_rdma_test_*.erl")),
             _ = output(Command, "erlc", ["-o", Ebin | Sources]),
             Ebin
