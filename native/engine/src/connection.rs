@@ -23,10 +23,10 @@
 //!
 //! Each direction has a half, which one caller at a time uses: so packets stay in order. The state that both halves
 //! share, the bookkeeping of the stream, is behind the lock `core`. It is held for less than a call, and taken after
-//! the connection's other locks; those of the keeper, the fabric and the pool of buffers are taken after it. More than
-//! 2 KiB are copied with `core` free, so that neither direction waits for the other's copies; bytes of a landing buffer
-//! that the peer has filled in part are copied with `core` held. A sealed connection has a lock for each direction's
-//! key, taken before `core` and held for one read or write.
+//! the connection's other locks; those of the memory thread, the fabric and the pool of buffers are taken after it.
+//! More than 2 KiB are copied with `core` free, so that neither direction waits for the other's copies; bytes of a
+//! landing buffer that the peer has filled in part are copied with `core` held. A sealed connection has a lock for each
+//! direction's key, taken before `core` and held for one read or write.
 //!
 //! # Files
 //!

@@ -7,7 +7,7 @@ use inet_rdma_engine::connection::{Closed, Connection, Notifier, Settings};
 use inet_rdma_fabric::QueuePair;
 use inet_rdma_port::can_decompress;
 use inet_rdma_port::links::{self, Carried};
-use inet_rdma_port::noted::Noted;
+use inet_rdma_port::notifications::Notifications;
 use inet_rdma_port::number_keys;
 use parking_lot::Mutex;
 use rustler::{Atom, Encoder, Env, Resource, ResourceArc, Term};
@@ -120,7 +120,7 @@ fn establish(
         ..config.settings()
     };
     let parameters = config.parameters(id, 0);
-    let noted = Arc::new(Noted::default());
+    let noted = Arc::new(Notifications::default());
     let user = Arc::clone(&noted) as Arc<dyn Notifier>;
     let (connection, reader, writer) = Connection::new(
         qp,

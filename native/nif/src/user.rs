@@ -75,7 +75,7 @@ impl User {
             (std::mem::take(&mut guarded.is_key_due), atoms::key_due()),
             (std::mem::take(&mut guarded.is_over), atoms::ended()),
         ];
-        for (_, event) in events.into_iter().filter(|(is_untold, _)| *is_untold) {
+        for (_, event) in events.into_iter().filter(|(is_due, _)| *is_due) {
             messages::send(&pid, |env| (atoms::event(), self.id, event).encode(env));
         }
     }

@@ -135,7 +135,7 @@ impl Seal {
     }
 
     /// Takes the next key if the present one is too old.
-    pub fn heed_age(&mut self) {
+    pub fn renew_if_old(&mut self) {
         if self.renew_after.is_some_and(|after| self.since.elapsed() >= after) && self.sealer.usage().records > 0 {
             self.sealer.renew();
             self.since = Instant::now();

@@ -12,7 +12,7 @@ mod fields;
 mod inet;
 mod link;
 pub mod links;
-pub mod noted;
+pub mod notifications;
 mod numbers;
 mod port;
 mod queue;

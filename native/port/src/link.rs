@@ -104,7 +104,7 @@ pub struct Link {
     earning: Earning,
     /// True: the peer has gone back to the TCP connection. This side follows when all bytes that the peer sent over the
     /// queue pair have arrived.
-    follows: bool,
+    is_returning: bool,
 }
 
 /// The changes of paths, for [`COUNTS`].
@@ -164,7 +164,7 @@ impl Link {
             round_trips: RoundTrips::default(),
             outage: Outage::default(),
             earning: Earning::default(),
-            follows: false,
+            is_returning: false,
         }
     }
 

@@ -11,7 +11,7 @@ use inet_rdma_engine::connection::{Connection, ReadHalf, WriteHalf};
 use parking_lot::Mutex;
 
 use crate::block::Block;
-use crate::noted::Noted;
+use crate::notifications::Notifications;
 
 /// Set once the VM has opened a port of this copy's driver.
 static HAS_DRIVER: AtomicBool = AtomicBool::new(false);
@@ -36,7 +36,7 @@ pub struct Carried {
     /// The writing half.
     pub writer: WriteHalf,
     /// The flags by which the connection tells the port.
-    pub noted: Arc<Noted>,
+    pub noted: Arc<Notifications>,
     /// True: the port looks for packets only after an event.
     pub never_looks: bool,
     /// The connection's place in the list of connections, dropped together with the port's connection.

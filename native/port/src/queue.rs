@@ -14,7 +14,7 @@ use inet_rdma_ways::Look;
 use crate::asked::Asked;
 use crate::block::{Block, Held};
 use crate::links::{self, Carried};
-use crate::noted::Noted;
+use crate::notifications::Notifications;
 use crate::port::{Packet, Port};
 use crate::sharing::Sharing;
 use crate::tally::{QueuePackets, QueueWork, Tally};
@@ -70,7 +70,7 @@ pub struct Queue {
     input: Input,
     output: Output,
     id: PathId,
-    is_mortal: bool,
+    can_be_lost: bool,
     sharing: Sharing,
     received: Vec<Received<Block>>,
     /// Ticks sent over the queue pair.
@@ -91,7 +91,7 @@ impl Queue {
             input: Input::Held,
             output: Output::Free,
             id,
-            is_mortal: queue_pair.capabilities().transport != Transport::SharedMemory,
+            can_be_lost: queue_pair.capabilities().transport != Transport::SharedMemory,
             sharing: Sharing::new(queue_pair.capabilities().post_is_costly),
             received: Vec::new(),
             ticks: 0,
@@ -107,8 +107,8 @@ impl Queue {
     }
 
     /// True if the queue pair may be lost while the peer's process lives: over a device, not over shared memory.
-    pub fn is_mortal(&self) -> bool {
-        self.is_mortal
+    pub fn can_be_lost(&self) -> bool {
+        self.can_be_lost
     }
 
     /// Whether the next packet, if it is small, waits to share a transfer with others. Called once for each packet.
@@ -121,7 +121,7 @@ impl Queue {
         &self.carried.connection
     }
 
-    fn noted(&self) -> &Noted {
+    fn notifications(&self) -> &Notifications {
         &self.carried.noted
     }
 
@@ -198,7 +198,7 @@ impl Queue {
             return (0, ReadEnd::Empty);
         }
         // The read takes the packets of earlier notifications.
-        self.noted().take_readable();
+        self.notifications().take_readable();
         let reader = &mut self.carried.reader;
         let (end, is_armed) = match self.looking.sleeps() {
             true => reader.read_and_arm(READ_MAX, &mut self.received),
@@ -241,7 +241,7 @@ impl Queue {
 
     /// True if the connection has told of room since the last call.
     pub fn take_writable(&self) -> bool {
-        self.noted().take_writable()
+        self.notifications().take_writable()
     }
 
     /// True if outgoing bytes wait for room.
@@ -254,7 +254,7 @@ impl Queue {
         if self.input == Input::Held {
             return;
         }
-        let was_armed = self.input == Input::Armed && !self.noted().take_readable();
+        let was_armed = self.input == Input::Armed && !self.notifications().take_readable();
         match self.looking.next(Instant::now(), packets) {
             next @ (LookStep::Look | LookStep::YieldAndLook) => {
                 if next == LookStep::YieldAndLook {
@@ -285,7 +285,7 @@ impl Queue {
         packet.pieces().for_each(|piece| gather.push(piece));
         gather.end_packet();
         let written = self.carried.writer.write(&gather, 0, usize::MAX);
-        self.heed();
+        self.look_if_readable();
         let Ok(written) = written else {
             // The next look gives the VM the packets from before the end first.
             self.look_soon();
@@ -320,7 +320,7 @@ impl Queue {
             };
             session.handle_queued(written.at);
             let is_armed = written.blocked && self.connection().arm_writer();
-            self.heed();
+            self.look_if_readable();
             if is_armed {
                 let tries_from_bytes = session.unsent_bytes() + GATHERED_BYTES;
                 self.output = Output::Blocked { tries_from_bytes };
@@ -332,22 +332,22 @@ impl Queue {
     }
 
     /// A write that looked for room may have found packets: no event will tell of them.
-    fn heed(&mut self) {
-        if self.noted().take_readable() {
+    fn look_if_readable(&mut self) {
+        if self.notifications().take_readable() {
             self.look_soon();
         }
     }
 
     /// Whether the sending key nears its limit, noted since the last call.
     pub fn take_key_due(&self) -> bool {
-        self.noted().take_key_due()
+        self.notifications().take_key_due()
     }
 
     /// Tells the peer that this node lives, before all waiting bytes.
     pub fn tick(&mut self) {
         let is_up = self.connection().tick().is_ok();
         self.ticks += u64::from(is_up);
-        let noted = self.noted();
+        let noted = self.notifications();
         // Both are taken.
         if noted.take_readable() | noted.take_writable() | !is_up {
             self.look_soon();

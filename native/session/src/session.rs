@@ -165,7 +165,7 @@ pub struct Session<H, L> {
 struct Path {
     id: PathId,
     /// True if it may be lost while the peer lives: its bytes stay in the log until they are acknowledged.
-    is_mortal: bool,
+    can_be_lost: bool,
     /// True if outgoing bytes go over it, or did. It does not carry a second time.
     has_carried: bool,
     /// True if the peer has sent over it, and has gone back to the TCP connection.

@@ -55,7 +55,7 @@ impl Stall {
     }
 
     /// True if the caller must tell of bytes that have gone to the peer: [`Self::handle_moved`].
-    pub fn heeds_bytes(&self) -> bool {
+    pub fn wants_moved(&self) -> bool {
         matches!(self, Stall::Busy { has_moved: false, .. } | Stall::Stalled)
     }
 
@@ -130,9 +130,9 @@ mod tests {
     fn a_link_that_moves_bytes_does_not_stall() {
         let (mut stall, mut at) = busy();
         for _ in 0..5 {
-            assert!(stall.heeds_bytes());
+            assert!(stall.wants_moved());
             assert_eq!(stall.handle_moved(at), None);
-            assert!(!stall.heeds_bytes(), "it knows already");
+            assert!(!stall.wants_moved(), "it knows already");
             assert_eq!(stall.look(at), None);
             at = stall.at().expect("it is busy");
         }

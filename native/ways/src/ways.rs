@@ -112,7 +112,7 @@ impl Ways {
     }
 
     /// True if the caller must tell of a write over this path for which somebody waits: [`Self::handle_loud`].
-    pub fn heeds_loud(&self, way: Way) -> bool {
+    pub fn wants_loud(&self, way: Way) -> bool {
         self.patience.is_some() && matches!(self.watch(way), Watch::Rest | Watch::Ticked)
     }
 

@@ -58,7 +58,7 @@ impl Connection {
             }
         };
         if core.landing.memory.wants_sweep() {
-            let _later = self.have_kept(core);
+            let _later = self.request_fetch(core);
         }
         core.stream.post_receive(Receive {
             id: ReceiveId(buffer.index().into()),
@@ -82,7 +82,7 @@ impl Connection {
         if is_here {
             self.settle_claim(core, |bytes| self.expose_landing(bytes));
         }
-        if let Err(error) = self.have_kept(core) {
+        if let Err(error) = self.request_fetch(core) {
             self.check_vital(core, error);
         }
         is_here

@@ -25,8 +25,8 @@ impl Connection {
     }
 
     /// As [`Self::arm_reader`], for a caller that notifies the user itself.
-    pub(crate) fn arm_reader_untold(&self) -> (bool, Woken) {
-        self.untold_step(|core| self.arm_reader_locked(core))
+    pub(crate) fn arm_reader_without_notify(&self) -> (bool, Woken) {
+        self.step_without_notify(|core| self.arm_reader_locked(core))
     }
 
     /// Makes the reader self-polling. It promises to read again and again from a wake to the next [`Self::arm_reader`],
@@ -121,8 +121,8 @@ impl Connection {
     }
 
     /// As [`Self::arm_writer`], for a caller that notifies the user itself.
-    pub(crate) fn arm_writer_untold(&self) -> (bool, Woken) {
-        self.untold_step(|core| self.arm_writer_locked(core))
+    pub(crate) fn arm_writer_without_notify(&self) -> (bool, Woken) {
+        self.step_without_notify(|core| self.arm_writer_locked(core))
     }
 
     /// Asks for a keepalive to the peer. Never waits.
@@ -155,8 +155,8 @@ impl Connection {
     }
 
     /// As [`Self::close_with`], for a caller that notifies the user itself.
-    pub(crate) fn close_untold(&self, reason: Closed) -> Woken {
-        let (_first_reason, woken) = self.untold_step(|core| self.fail(core, reason));
+    pub(crate) fn close_without_notify(&self, reason: Closed) -> Woken {
+        let (_first_reason, woken) = self.step_without_notify(|core| self.fail(core, reason));
         woken
     }
 

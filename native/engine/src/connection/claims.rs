@@ -1,4 +1,4 @@
-//! Claims of memory, which the thread of [`crate::keeper`] gets and gives back.
+//! Claims of memory, which the thread of [`crate::memory_thread`] gets and gives back.
 
 use std::time::{Duration, Instant};
 
@@ -6,29 +6,29 @@ use inet_rdma_fabric::FabricError;
 
 use super::core::Core;
 use super::shared::Connection;
-use crate::keeper;
+use crate::memory_thread;
 
-/// Time between two attempts to start the keeper's thread for one connection. Refused memory is asked for again after
+/// Time between two attempts to start the memory thread for one connection. Refused memory is asked for again after
 /// as long at most: two sweeps of the thread.
-const UNKEPT: Duration = Duration::from_secs(10);
+const CLAIM_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
 impl Connection {
-    /// Has the keeper's thread get the claimed memory, and sweep from then on. If the thread cannot be started the
-    /// claims stay, until [`Self::have_kept_again`].
+    /// Has the memory thread get the claimed memory, and sweep from then on. If the thread cannot be started the
+    /// claims stay, until [`Self::request_fetch_again`].
     #[cold]
     #[inline(never)]
-    pub(super) fn have_kept(&self, core: &mut Core) -> Result<(), FabricError> {
-        let kept = keeper::claim(self.tenant.clone());
-        core.unkept_since = kept.is_err().then(Instant::now);
+    pub(super) fn request_fetch(&self, core: &mut Core) -> Result<(), FabricError> {
+        let kept = memory_thread::claim(self.memory_user.clone());
+        core.claim_failed_at = kept.is_err().then(Instant::now);
         kept
     }
 
-    /// Called with each look while the keeper's thread is missing: its start failed at `since`.
+    /// Called with each look while the memory thread is missing: its start failed at `since`.
     #[cold]
     #[inline(never)]
-    pub(super) fn have_kept_again(&self, core: &mut Core, since: Instant) {
-        if since.elapsed() >= UNKEPT {
-            let _later = self.have_kept(core);
+    pub(super) fn request_fetch_again(&self, core: &mut Core, since: Instant) {
+        if since.elapsed() >= CLAIM_AGAIN_AFTER {
+            let _later = self.request_fetch(core);
         }
     }
 
@@ -36,7 +36,7 @@ impl Connection {
     pub(super) fn note_ring_arrival(&self, core: &mut Core) {
         let (room, bytes) = (core.stream.ring_room_of_peer(), core.stream.ring_bytes());
         if core.ring.note_arrival(room, bytes) {
-            let _later = self.have_kept(core);
+            let _later = self.request_fetch(core);
         }
     }
 
@@ -45,7 +45,7 @@ impl Connection {
     #[inline(never)]
     pub(super) fn release_ring(&self, core: &mut Core) {
         if core.ring.release(core.stream.reads_old_ring()) {
-            let _later = self.have_kept(core);
+            let _later = self.request_fetch(core);
         }
     }
 
@@ -59,7 +59,7 @@ impl Connection {
         }
         let bytes = core.stream.peer_ring_bytes().min(self.ring_bytes_max) as usize;
         if core.staging.claim(bytes) {
-            let _later = self.have_kept(core);
+            let _later = self.request_fetch(core);
         }
     }
 

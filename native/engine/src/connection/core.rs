@@ -51,7 +51,7 @@ pub(super) struct Core {
     pub(super) staging: Staging,
     pub(super) landing: LandingBuffers,
     /// Time of the last failed start of the thread `inet_rdma/memory`; None otherwise.
-    pub(super) unkept_since: Option<Instant>,
+    pub(super) claim_failed_at: Option<Instant>,
     /// None: the stream is plain.
     pub(super) records: Option<Box<RecordState>>,
     /// Completions taken so far.
@@ -85,7 +85,7 @@ impl Core {
             ring,
             staging: Staging::new(),
             landing,
-            unkept_since: None,
+            claim_failed_at: None,
             records,
             arrivals: 0,
             batch: [Completion::Notice(Notice::MARK); POLL_BATCH],

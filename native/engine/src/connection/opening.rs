@@ -103,7 +103,7 @@ impl Connection {
         let core = Core::new(stream, ring, landing, record_state, polled_by);
         Ok(Arc::new_cyclic(|this: &Weak<Self>| Self {
             safeguard,
-            tenant: this.clone(),
+            memory_user: this.clone(),
             settings,
             ring_bytes_max: parameters.limits.ring_bytes,
             core: Mutex::new(core),

@@ -33,8 +33,8 @@ impl Connection {
         if let Err(closed) = self.take_completions(core) {
             let Ended = self.end(core, *closed);
         }
-        if let Some(since) = core.unkept_since {
-            self.have_kept_again(core, since);
+        if let Some(since) = core.claim_failed_at {
+            self.request_fetch_again(core, since);
         }
     }
 

@@ -106,7 +106,7 @@ impl<B: Buffer> ReadHalf<B> {
     /// As [`Self::read`], for a caller that notifies the user itself. Not inlined: only a link's port is so hot that it
     /// needs a copy of the code.
     #[inline(never)]
-    pub(crate) fn read_untold(
+    pub(crate) fn read_without_notify(
         &mut self,
         limit: ReadLimit,
         whom: For,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use inet_rdma_fabric::{Exposed, Memory};
 use inet_rdma_stream::NewRing;
 
-use crate::keeper::IDLE_SWEEPS;
+use crate::memory_thread::IDLE_SWEEPS;
 
 /// Number of arrivals that leave less than a quarter of the ring free after which a larger ring replaces it. A writer
 /// of bulk fills a small ring that often within a few round trips; a burst of small messages does not. One arrival that

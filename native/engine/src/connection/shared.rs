@@ -12,7 +12,7 @@ use super::notifier::{Caller, Notifier, Woken};
 use super::records::Records;
 use super::settings::Settings;
 use super::tally::Tally;
-use crate::keeper::Tenant;
+use crate::memory_thread::MemoryUser;
 use crate::poller::Kicker;
 
 /// The part of a connection that both directions share, and that any thread may call. The directions are
@@ -23,7 +23,7 @@ pub struct Connection {
     /// Maximum size of this side's ring, and of its staging memory.
     pub(super) ring_bytes_max: u32,
     /// The connection itself, for the thread that gets and gives back memory.
-    pub(super) tenant: Weak<dyn Tenant>,
+    pub(super) memory_user: Weak<dyn MemoryUser>,
     /// The protection by which landing buffers may be handed over without a copy.
     pub(super) safeguard: Safeguard,
     pub(super) core: Mutex<Core>,
@@ -60,7 +60,7 @@ impl Connection {
 
     /// Runs one step with `core` locked. The caller must notify the user.
     #[inline]
-    pub(super) fn untold_step<R>(&self, step: impl FnOnce(&mut Core) -> R) -> (R, Woken) {
+    pub(super) fn step_without_notify<R>(&self, step: impl FnOnce(&mut Core) -> R) -> (R, Woken) {
         let mut core = self.core.lock();
         let result = step(&mut core);
         let woken = core.take_woken();
@@ -70,7 +70,7 @@ impl Connection {
     /// Runs one step with `core` locked, and notifies the user.
     #[inline]
     pub(super) fn step<R>(&self, caller: Caller, step: impl FnOnce(&mut Core) -> R) -> R {
-        let (result, woken) = self.untold_step(step);
+        let (result, woken) = self.step_without_notify(step);
         self.tell(woken, caller);
         result
     }

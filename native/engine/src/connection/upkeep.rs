@@ -1,4 +1,4 @@
-//! Gets and gives back landing memory, rings and staging memory, on the thread of [`crate::keeper`]. Memory of a fabric
+//! Gets and gives back landing memory, rings and staging memory, on the thread of [`crate::memory_thread`]. Memory of a fabric
 //! that pins nothing is only given back there.
 
 use inet_rdma_stream::Mode;
@@ -6,8 +6,8 @@ use inet_rdma_stream::Mode;
 use super::core::Core;
 use super::notifier::Caller;
 use super::shared::Connection;
-use crate::keeper::Tenant;
 use crate::landing::{Due, GivenBack};
+use crate::memory_thread::MemoryUser;
 
 impl Connection {
     /// Claims landing memory at the start in mode `direct_only`, where nothing can arrive before the first
@@ -129,7 +129,7 @@ impl Connection {
     }
 }
 
-impl Tenant for Connection {
+impl MemoryUser for Connection {
     fn fetch(&self) {
         self.fetch_ring();
         self.fetch_staging();

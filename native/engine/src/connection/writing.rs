@@ -39,7 +39,7 @@ impl WriteHalf {
 
     /// As [`Self::write`], for a caller that notifies the user itself.
     #[inline(never)]
-    pub(crate) fn write_untold(
+    pub(crate) fn write_without_notify(
         &mut self,
         gather: &Gather<'_>,
         at: usize,
@@ -52,15 +52,15 @@ impl WriteHalf {
 
     /// Ends the outgoing stream after the last transfer; the peer reads to its end.
     pub fn finish(&mut self) -> Result<(), Closed> {
-        let (finished, woken) = self.finish_untold();
+        let (finished, woken) = self.finish_without_notify();
         self.connection.tell(woken, Caller::User);
         finished
     }
 
     /// As [`Self::finish`], for a caller that notifies the user itself.
-    pub(crate) fn finish_untold(&mut self) -> (Result<(), Closed>, Woken) {
+    pub(crate) fn finish_without_notify(&mut self) -> (Result<(), Closed>, Woken) {
         let connection = &*self.connection;
-        connection.untold_step(|core| {
+        connection.step_without_notify(|core| {
             if let Some(closed) = core.closed() {
                 return Err(closed.clone());
             }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use inet_rdma_assembly::{LandingBuffer, LandingPool};
 use inet_rdma_fabric::Exposed;
 
-use crate::keeper::IDLE_SWEEPS;
+use crate::memory_thread::IDLE_SWEEPS;
 
 /// Size of the first area of a fabric that pins exposed memory. Each further area doubles the whole: little is pinned
 /// for little bulk, and the bound of 17 MiB is reached with six registrations.

@@ -12,9 +12,9 @@ impl<N: StreamNotifier> StreamSocket<N> {
     pub fn read(&self, limit: ReadLimit, out: &mut Vec<Received<N::Buffer>>) -> ReadEnd {
         let mut read_half = self.read_half.lock();
         let mut taken = Taken::default();
-        let end = read_half.read_untold(limit, For::Caller, out, &mut taken);
+        let end = read_half.read_without_notify(limit, For::Caller, out, &mut taken);
         drop(read_half);
-        self.heed(taken.woken, Caller::User);
+        self.notify_and_continue(taken.woken, Caller::User);
         end
     }
 
@@ -27,9 +27,9 @@ impl<N: StreamNotifier> StreamSocket<N> {
         }
         let had = out.len();
         let mut taken = Taken::default();
-        let end = read_half.read_untold(limit, For::Caller, out, &mut taken);
+        let end = read_half.read_without_notify(limit, For::Caller, out, &mut taken);
         drop(read_half);
-        self.heed(taken.woken, Caller::User);
+        self.notify_and_continue(taken.woken, Caller::User);
         Some((end, taken.copied(&out[had..])))
     }
 
@@ -67,7 +67,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
     /// See [`crate::connection::WriteHalf::write`].
     pub fn write(&self, gather: &Gather<'_>, at: usize, max: usize) -> Result<Written, Closed> {
         let (written, woken) = self.write_direction.lock().write(gather, at, max);
-        self.heed(woken, Caller::User);
+        self.notify_and_continue(woken, Caller::User);
         written
     }
 
@@ -82,7 +82,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
     /// Ends the outgoing stream after the last transfer; the peer reads to its end. Posted sends are not sent any more.
     pub fn finish(&self) -> Result<(), Closed> {
         let (finished, woken) = self.write_direction.lock().finish();
-        self.heed(woken, Caller::User);
+        self.notify_and_continue(woken, Caller::User);
         finished
     }
 
@@ -93,7 +93,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
         self.demand.lock().active.turn_off();
         drop(read_half);
         let _ended_already = self.finish();
-        let mut woken = self.connection.close_untold(Closed::Here);
+        let mut woken = self.connection.close_without_notify(Closed::Here);
         let mut direction = self.write_direction.lock();
         direction.end(&self.notifier, &Closed::Here);
         woken.writer |= direction.take_wanted();
@@ -101,6 +101,6 @@ impl<N: StreamNotifier> StreamSocket<N> {
         let read_half = self.read_half.lock();
         self.end_receives(&Closed::Here);
         drop(read_half);
-        self.heed(woken, Caller::User);
+        self.notify_and_continue(woken, Caller::User);
     }
 }

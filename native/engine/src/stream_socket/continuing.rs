@@ -13,7 +13,7 @@ const ROUNDS: usize = 2;
 impl<N: StreamNotifier> StreamSocket<N> {
     /// Tells the user of `woken`, then lets posted operations and active mode continue. The caller holds no lock.
     #[inline]
-    pub(super) fn heed(&self, woken: Woken, caller: Caller) {
+    pub(super) fn notify_and_continue(&self, woken: Woken, caller: Caller) {
         if !woken.is_empty() {
             self.tell(woken);
             self.go_on(woken, caller);

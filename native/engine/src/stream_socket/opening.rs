@@ -53,7 +53,7 @@ struct Waker<N: StreamNotifier> {
 impl<N: StreamNotifier> Notifier for Waker<N> {
     fn wake(&self, woken: Woken, caller: Caller) {
         if let Some(socket) = self.socket.get().and_then(Weak::upgrade) {
-            socket.heed(woken, caller);
+            socket.notify_and_continue(woken, caller);
         }
     }
 

@@ -54,7 +54,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
                 self.notifier.sent(token, Ok(bytes));
             });
             if written.blocked && !direction.posted().is_empty() {
-                let (armed, found) = self.connection.arm_writer_untold();
+                let (armed, found) = self.connection.arm_writer_without_notify();
                 woken.merge(found);
                 if armed {
                     break;

@@ -86,7 +86,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
         }
         let writer = direction.take_wanted() || !direction.posted().is_empty();
         drop(direction);
-        self.heed(Woken { reader: false, writer }, Caller::User);
+        self.notify_and_continue(Woken { reader: false, writer }, Caller::User);
         Ok(())
     }
 
@@ -99,7 +99,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
     pub fn writer_died(&self, writer: N::Writer) {
         if self.write_direction.lock().holder() == Some(writer) {
             self.connection.close_with(Closed::HalfSent);
-            self.heed(Woken::WRITER, Caller::User);
+            self.notify_and_continue(Woken::WRITER, Caller::User);
         }
     }
 }
@@ -136,7 +136,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
         let send = direction.cancel(&is);
         let writer = direction.take_wanted();
         drop(direction);
-        self.heed(Woken { reader: false, writer }, Caller::User);
+        self.notify_and_continue(Woken { reader: false, writer }, Caller::User);
         match send {
             Cancelled::Removed(_token) => return true,
             Cancelled::Started => return false,

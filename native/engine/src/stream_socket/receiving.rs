@@ -61,7 +61,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
         };
         let mut out = Vec::new();
         let mut taken = Taken::default();
-        let end = read_half.read_untold(limit, For::Expected, &mut out, &mut taken);
+        let end = read_half.read_without_notify(limit, For::Expected, &mut out, &mut taken);
         woken.writer |= taken.woken.writer;
         *left = left.saturating_sub(taken.copied(&out));
         if taken.is_satisfied {
@@ -73,7 +73,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
         match end {
             ReadEnd::More => Turn::GoesOn,
             ReadEnd::Empty => {
-                let (armed, found) = self.connection.arm_reader_untold();
+                let (armed, found) = self.connection.arm_reader_without_notify();
                 woken.writer |= found.writer;
                 match self.demand.lock().posted.is_empty() {
                     true => Turn::Drained,
@@ -121,7 +121,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
         }
         let mut out = Vec::new();
         let mut taken = Taken::default();
-        let end = read_half.read_untold(ONE_MESSAGE, For::Caller, &mut out, &mut taken);
+        let end = read_half.read_without_notify(ONE_MESSAGE, For::Caller, &mut out, &mut taken);
         woken.writer |= taken.woken.writer;
         for received in out {
             match self.hand_over(received) {
@@ -136,7 +136,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
         match end {
             ReadEnd::More => Turn::GoesOn,
             ReadEnd::Empty => {
-                let (armed, found) = self.connection.arm_reader_untold();
+                let (armed, found) = self.connection.arm_reader_without_notify();
                 woken.writer |= found.writer;
                 if armed { Turn::Over } else { Turn::GoesOn }
             }

@@ -13,7 +13,7 @@ use crate::connection::{Caller, Closed, Woken, Written};
 pub struct SendLock<'a, N: StreamNotifier> {
     socket: &'a StreamSocket<N>,
     framing: Framing,
-    /// None only in `drop`: unlock before `heed` calls the notifier.
+    /// None only in `drop`: unlock before `notify_and_continue` calls the notifier.
     direction: Option<MutexGuard<'a, WriteDirection<N>>>,
     woken: Woken,
 }
@@ -57,6 +57,6 @@ impl<'a, N: StreamNotifier> SendLock<'a, N> {
 impl<N: StreamNotifier> Drop for SendLock<'_, N> {
     fn drop(&mut self) {
         self.direction = None;
-        self.socket.heed(self.woken, Caller::User);
+        self.socket.notify_and_continue(self.woken, Caller::User);
     }
 }

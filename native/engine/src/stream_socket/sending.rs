@@ -56,17 +56,17 @@ impl<N: StreamNotifier> WriteDirection<N> {
     /// As [`WriteHalf::write`], for a caller that notifies the user itself.
     #[inline]
     pub(super) fn write(&mut self, gather: &Gather<'_>, at: usize, max: usize) -> (Result<Written, Closed>, Woken) {
-        self.half.write_untold(gather, at, max)
+        self.half.write_without_notify(gather, at, max)
     }
 
     /// Writes of the posted sends, up to about `max` bytes.
     pub(super) fn write_posted(&mut self, max: usize) -> (Result<Written, Closed>, Woken) {
-        self.half.write_untold(&self.posted.gather(max), 0, max)
+        self.half.write_without_notify(&self.posted.gather(max), 0, max)
     }
 
     /// See [`WriteHalf::finish`].
     pub(super) fn finish(&mut self) -> (Result<(), Closed>, Woken) {
-        self.half.finish_untold()
+        self.half.finish_without_notify()
     }
 
     /// Notes that this many bytes of the posted sends are sent. `done` gets the token of each send that is complete.

@@ -32,8 +32,8 @@ impl Link {
             self.drop_queue(port, before);
         }
         let mut queue = Queue::new(carried, id);
-        self.session.add_path(id, queue.is_mortal());
-        match queue.is_mortal() {
+        self.session.add_path(id, queue.can_be_lost());
+        match queue.can_be_lost() {
             true => self.ways.add(Way::QueuePair),
             false => self.ways.add_exempt(Way::QueuePair),
         }
@@ -89,7 +89,7 @@ impl Link {
 
     /// Goes back to the TCP connection behind the peer, which closes the queue pair.
     pub(super) fn follow(&mut self, port: Port) {
-        if self.follows && self.return_to_tcp(port) {
+        if self.is_returning && self.return_to_tcp(port) {
             self.left_queue(port);
         }
     }
@@ -109,7 +109,7 @@ impl Link {
     }
 
     pub(super) fn left_queue(&mut self, port: Port) {
-        self.follows = false;
+        self.is_returning = false;
         self.tell(port, RETURNED);
         self.look_whether_earned(port);
     }
@@ -136,8 +136,8 @@ impl Link {
             self.lose_queue(port);
             return Fate::Lives;
         }
-        let is_loss =
-            matches!(reason, Closed::PeerGone | Closed::Fabric(_)) && self.queue.as_ref().is_some_and(Queue::is_mortal);
+        let is_loss = matches!(reason, Closed::PeerGone | Closed::Fabric(_))
+            && self.queue.as_ref().is_some_and(Queue::can_be_lost);
         if !is_loss || self.secret.is_none() || self.deadline.is_some() {
             return Fate::Ends;
         }
@@ -161,7 +161,7 @@ impl Link {
             self.ways.remove(Way::QueuePair);
             self.drop_queue(port, queue);
             self.session.lose_path();
-            self.follows = false;
+            self.is_returning = false;
             self.note_carried();
         }
     }
@@ -325,7 +325,7 @@ impl Link {
                 true => self.retire(port, queue),
                 false => self.drop_queue(port, queue),
             }
-            self.follows = false;
+            self.is_returning = false;
             self.note_carried();
         }
         if keeps_queue && self.ways.is_held(Way::QueuePair) {

@@ -137,7 +137,7 @@ impl Link {
                     if self.session.has_left_queue() {
                         self.leave_queue(port);
                     } else {
-                        self.follows = true;
+                        self.is_returning = true;
                     }
                 }
                 Event::Echoed(number) => self.round_trips.handle_answer(number, Instant::now()),
@@ -170,7 +170,7 @@ impl Link {
             return Fate::Lives;
         };
         let is_writable = queue.take_writable();
-        if (queue.is_mortal() || self.follows) && self.session.is_sent_by_queue() {
+        if (queue.can_be_lost() || self.is_returning) && self.session.is_sent_by_queue() {
             self.session.handle_queue_read(queue.read_by_peer());
             self.update_busy(port);
         }

@@ -93,8 +93,8 @@ impl Link {
             };
             self.session.handle_passed(sent, total);
             if sent == total {
-                self.heed_write(Way::QueuePair);
-                self.heed_key(port);
+                self.watch_write(Way::QueuePair);
+                self.tell_key_due(port);
                 return;
             }
             self.session.append_rest(|log| {
@@ -114,7 +114,7 @@ impl Link {
         } else {
             self.transmit(port);
         }
-        self.heed_write(Way::QueuePair);
+        self.watch_write(Way::QueuePair);
     }
 
     /// Writes the waiting bytes, as far as the paths have room.
@@ -128,19 +128,19 @@ impl Link {
         let is_held = self.ways.is_held(Way::QueuePair);
         if let Some(queue) = self.queue.as_mut().filter(|_| !is_held) {
             if self.session.is_sent_by_queue() {
-                if queue.is_mortal() || self.follows {
+                if queue.can_be_lost() || self.is_returning {
                     self.session.handle_queue_read(queue.read_by_peer());
                 }
                 // The write has reached its bound: other ports have their turn before the rest.
                 let queued = self.session.unsent_bytes();
                 self.gathers = queue.transmit(&mut self.session);
                 if self.session.unsent_bytes() < queued {
-                    self.heed_write(Way::QueuePair);
+                    self.watch_write(Way::QueuePair);
                 }
             }
         }
-        self.heed_key(port);
-        if self.session.unsent_bytes() < before && self.stall.heeds_bytes() {
+        self.tell_key_due(port);
+        if self.session.unsent_bytes() < before && self.stall.wants_moved() {
             let change = self.stall.handle_moved(Instant::now());
             self.tell_stall(port, change);
         }
@@ -165,7 +165,7 @@ impl Link {
         let before = self.session.tcp_bytes() + tcp.held_bytes();
         tcp.transmit(port, &mut self.session);
         match self.session.tcp_bytes() + tcp.held_bytes() < before {
-            true => self.heed_write(Way::Tcp),
+            true => self.watch_write(Way::Tcp),
             false => self.ways.handle_quiet(Way::Tcp),
         }
     }
@@ -232,7 +232,7 @@ impl Link {
         let is_taken = self.tcp.is_some() && self.session.control(message.to_vec());
         self.transmit(port);
         if is_taken {
-            self.heed_write(Way::Tcp);
+            self.watch_write(Way::Tcp);
         }
         self.schedule(port);
         is_taken

@@ -69,8 +69,8 @@ impl Link {
     }
 
     /// Notes that bytes of packets were written over the path.
-    pub(super) fn heed_write(&mut self, way: Way) {
-        if !self.ways.heeds_loud(way) {
+    pub(super) fn watch_write(&mut self, way: Way) {
+        if !self.ways.wants_loud(way) {
             return;
         }
         let now = Instant::now();
@@ -97,7 +97,7 @@ impl Link {
         // Senders wait for room in the peer's ring. The peer's word of it may be lost, this side's device owes nothing,
         // and neither a packet nor a tick follows.
         if way == Way::QueuePair && self.session.is_sent_by_queue() && self.session.unsent_bytes() > 0 {
-            self.heed_write(way);
+            self.watch_write(way);
         }
         if was_held && !self.ways.is_held(way) {
             self.handle_released(port);

@@ -16,7 +16,7 @@ impl Link {
     /// Makes the calling process the watcher, which gets the messages about the link.
     pub fn watch(&mut self, port: Port) {
         self.watcher = Some(port.caller());
-        self.heed_key(port);
+        self.tell_key_due(port);
         self.tell_lost_again(port);
     }
 
@@ -94,7 +94,7 @@ impl Link {
         }
     }
 
-    pub(super) fn heed_key(&self, port: Port) {
+    pub(super) fn tell_key_due(&self, port: Port) {
         if self.watcher.is_some() && self.queue.as_ref().is_some_and(Queue::take_key_due) {
             self.tell(port, KEY_DUE);
         }

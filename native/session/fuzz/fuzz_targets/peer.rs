@@ -20,12 +20,12 @@ use libfuzzer_sys::fuzz_target;
 #[derive(Debug, Arbitrary)]
 enum Input {
     Hostile(Vec<Throw>),
-    Honest { is_mortal: bool, acts: Vec<Act> },
+    Honest { can_be_lost: bool, acts: Vec<Act> },
 }
 
 fuzz_target!(|input: Input| {
     match input {
         Input::Hostile(throws) => hostile(throws),
-        Input::Honest { is_mortal, acts } => honest(is_mortal, acts),
+        Input::Honest { can_be_lost, acts } => honest(can_be_lost, acts),
     }
 });

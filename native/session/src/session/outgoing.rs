@@ -82,7 +82,7 @@ impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
         match (self.route, self.path) {
             (Route::Queue { path: id, mark }, Some(path)) => {
                 path.id == id
-                    && !path.is_mortal
+                    && !path.can_be_lost
                     && self.source == Source::Queue(id)
                     && self.standing.is_none_or(|ours| ours.path == Some(id))
                     && self.log.start() >= mark

@@ -129,7 +129,7 @@ impl Exploration {
             actions.extend([true, false].map(|whole| Action::Pass { side, whole }));
             actions.extend(self.queue.iter().map(|&portion| Action::Queue { side, portion }));
             actions.push(Action::ReadQueue { side });
-            if self.setup.is_mortal || self.returns {
+            if self.setup.can_be_lost || self.returns {
                 actions.push(Action::HearRead { side });
             }
         }

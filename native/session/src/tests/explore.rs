@@ -17,7 +17,7 @@ fn over_tcp(packets: [&[usize]; 2]) -> Exploration {
         setup: Setup {
             packets: packets.map(<[usize]>::to_vec),
             queue_pairs: 0,
-            is_mortal: false,
+            can_be_lost: false,
             begins_on_queue: false,
             piece_bytes: 3,
             window: MIB,
@@ -36,9 +36,9 @@ fn over_tcp(packets: [&[usize]; 2]) -> Exploration {
     }
 }
 
-fn with_queue(mut exploration: Exploration, is_mortal: bool) -> Exploration {
+fn with_queue(mut exploration: Exploration, can_be_lost: bool) -> Exploration {
     exploration.setup.queue_pairs = 1;
-    exploration.setup.is_mortal = is_mortal;
+    exploration.setup.can_be_lost = can_be_lost;
     exploration
 }
 
@@ -65,8 +65,8 @@ fn explore(exploration: Exploration) {
 }
 
 /// Both sides begin on the queue pair.
-fn on_queue(packets: [&[usize]; 2], is_mortal: bool) -> Exploration {
-    let mut exploration = with_queue(over_tcp(packets), is_mortal);
+fn on_queue(packets: [&[usize]; 2], can_be_lost: bool) -> Exploration {
+    let mut exploration = with_queue(over_tcp(packets), can_be_lost);
     exploration.setup.begins_on_queue = true;
     exploration.deliver = all();
     exploration
@@ -227,25 +227,25 @@ fn another_queue_pair_behind_a_lost_one() {
 
 #[test]
 fn both_sides_go_back_to_the_connection() {
-    for is_mortal in [false, true] {
+    for can_be_lost in [false, true] {
         explore(Exploration {
             losses: 0,
             dials: 0,
             ticks: 1,
             returns: true,
-            ..on_queue([&[0], &[]], is_mortal)
+            ..on_queue([&[0], &[]], can_be_lost)
         });
     }
 }
 
 #[test]
 fn a_loss_while_the_sides_go_back() {
-    for is_mortal in [false, true] {
+    for can_be_lost in [false, true] {
         explore(Exploration {
             losses: 1,
             ticks: 1,
             returns: true,
-            ..on_queue([&[0], &[]], is_mortal)
+            ..on_queue([&[0], &[]], can_be_lost)
         });
     }
 }

@@ -102,7 +102,7 @@ fn throw() -> impl Strategy<Value = Throw> {
         4 => (0usize..60).prop_map(Throw::Queue),
         2 => (0u64..60).prop_map(Throw::QueueRead),
         1 => (0usize..30).prop_map(Throw::QueuePackets),
-        2 => (1u64..4, any::<bool>()).prop_map(|(path, is_mortal)| Throw::AddPath(path, is_mortal)),
+        2 => (1u64..4, any::<bool>()).prop_map(|(path, can_be_lost)| Throw::AddPath(path, can_be_lost)),
         2 => Just(Throw::MoveToQueue),
         1 => Just(Throw::LosePath),
         1 => Just(Throw::LoseTcp),
@@ -182,7 +182,7 @@ fn run(session: &mut Session<Vec<u8>, Vec<u8>>, sink: &mut Limited, throw: Throw
         }
         Throw::QueueRead(bytes) => session.handle_queue_read(bytes),
         Throw::QueuePackets(bytes) => session.handle_queue_packets(bytes),
-        Throw::AddPath(path, is_mortal) => session.add_path(path, is_mortal),
+        Throw::AddPath(path, can_be_lost) => session.add_path(path, can_be_lost),
         Throw::MoveToQueue => {
             session.move_to_queue();
         }

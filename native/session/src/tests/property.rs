@@ -25,10 +25,10 @@ fn any_setup() -> impl Strategy<Value = Setup> {
     // No window is smaller than what the peer receives before it acknowledges.
     let window = select(vec![0, DATA_BYTES_MAX + 1, MIB]);
     ([packets(), packets()], 0u64..4, any::<[bool; 2]>(), piece, window).prop_map(
-        |(packets, queue_pairs, [is_mortal, begins], piece_bytes, window)| Setup {
+        |(packets, queue_pairs, [can_be_lost, begins], piece_bytes, window)| Setup {
             packets,
             queue_pairs,
-            is_mortal,
+            can_be_lost,
             begins_on_queue: begins && queue_pairs > 0,
             piece_bytes,
             window,
@@ -117,13 +117,13 @@ proptest! {
     #[test]
     fn small_packets_arrive_whatever_is_lost(
         packets in [vec(0usize..6, 0..6), vec(0usize..6, 0..6)],
-        is_mortal: bool,
+        can_be_lost: bool,
         actions in vec(any_action(), 0..400),
     ) {
         let setup = Setup {
             packets,
             queue_pairs: 4,
-            is_mortal,
+            can_be_lost,
             begins_on_queue: false,
             piece_bytes: 3,
             window: MIB,
@@ -138,7 +138,7 @@ fn eight_mebibytes_arrive_through_splits_of_any_size() {
     let setup = Setup {
         packets: [vec![8 * MIB, 0, 8 * MIB - 1], vec![]],
         queue_pairs: 0,
-        is_mortal: false,
+        can_be_lost: false,
         begins_on_queue: false,
         piece_bytes: 77_777,
         window: 0,

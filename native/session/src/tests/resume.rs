@@ -14,10 +14,10 @@ pub(super) fn pair() -> [Tested; 2] {
 }
 
 /// Both have the queue pair, and the first one has moved there.
-fn pair_on_queue(is_mortal: bool) -> [Tested; 2] {
+fn pair_on_queue(can_be_lost: bool) -> [Tested; 2] {
     let [mut sender, mut receiver] = pair();
-    sender.add_path(PATH, is_mortal);
-    receiver.add_path(PATH, is_mortal);
+    sender.add_path(PATH, can_be_lost);
+    receiver.add_path(PATH, can_be_lost);
     assert!(sender.move_to_queue());
     carry(&mut sender, &mut receiver);
     assert!(receiver.reads_queue(PATH));

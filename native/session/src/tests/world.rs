@@ -22,7 +22,7 @@ pub struct Setup {
     /// Queue pairs that may be set up, one after the other.
     pub queue_pairs: u64,
     /// Whether a queue pair may be lost while both sides live.
-    pub is_mortal: bool,
+    pub can_be_lost: bool,
     /// Both sides begin on the first queue pair.
     pub begins_on_queue: bool,
     /// Bytes of the stream that [`Portion::Part`] takes at once.
@@ -102,7 +102,7 @@ impl World {
             Action::CloseQueue { side } => self.close_queue(side)?,
             Action::LoseQueue { side } => {
                 // One that lives as long as the peer is given up by a side that has not moved to it.
-                let may = setup.is_mortal || !self.sides[side].session.is_sent_by_queue();
+                let may = setup.can_be_lost || !self.sides[side].session.is_sent_by_queue();
                 let lost = may && self.lose_queue(side);
                 self.losses += u8::from(lost);
                 lost

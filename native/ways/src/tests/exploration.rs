@@ -118,7 +118,7 @@ impl World {
             host.is_active |= is_loud;
         }
         match is_loud {
-            true if self.ways.heeds_loud(way) => self.ways.handle_loud(way, now),
+            true if self.ways.wants_loud(way) => self.ways.handle_loud(way, now),
             true => {}
             false => self.ways.handle_quiet(way),
         }

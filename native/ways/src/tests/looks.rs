@@ -59,7 +59,7 @@ fn an_acknowledged_link_under_load_looks_once_in_the_time() {
         let before = now;
         now = ways.at().expect("it waits");
         assert!(now.duration_since(before) >= PATIENCE - MILLISECOND * 2);
-        assert!(!ways.heeds_loud(Way::Tcp));
+        assert!(!ways.wants_loud(Way::Tcp));
         // Bytes are under way, and the last answer is young.
         ways.handle_look(Way::Tcp, now, owed(MILLISECOND));
     }
@@ -264,7 +264,7 @@ fn without_the_option_nothing_is_watched() {
     ways.set_patience(None);
     assert_eq!(ways.at(), None);
     ways.handle_quiet(Way::Tcp);
-    assert!(!ways.heeds_loud(Way::Tcp) && !ways.must_look_first(Way::Tcp));
+    assert!(!ways.wants_loud(Way::Tcp) && !ways.must_look_first(Way::Tcp));
     ways.handle_loud(Way::Tcp, start);
     assert_eq!(ways.at(), None);
 }

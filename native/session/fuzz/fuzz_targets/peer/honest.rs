@@ -46,11 +46,11 @@ struct Side {
 
 struct World {
     sides: [Side; 2],
-    is_mortal: bool,
+    can_be_lost: bool,
     path: u64,
 }
 
-pub fn honest(is_mortal: bool, acts: Vec<Act>) {
+pub fn honest(can_be_lost: bool, acts: Vec<Act>) {
     let side = |role| Side {
         session: Session::new(role, PACKET_MAX_BYTES),
         packets: Packets::default(),
@@ -65,7 +65,7 @@ pub fn honest(is_mortal: bool, acts: Vec<Act>) {
     };
     let mut world = World {
         sides: [side(Role::Initiator), side(Role::Acceptor)],
-        is_mortal,
+        can_be_lost,
         path: 1,
     };
     for act in acts {
@@ -200,24 +200,24 @@ impl World {
     fn hear_read(&mut self, side: usize) {
         let path = self.path;
         let ours = &mut self.sides[side];
-        if self.is_mortal && ours.session.path() == Some(path) {
+        if self.can_be_lost && ours.session.path() == Some(path) {
             ours.session.handle_queue_read(ours.queue_read);
         }
     }
 
     /// A queue pair is set up when neither side has anything to do with an older one.
     fn add_path(&mut self, side: usize) {
-        let (path, is_mortal) = (self.path, self.is_mortal);
+        let (path, can_be_lost) = (self.path, self.can_be_lost);
         if self.sides[side].path < path {
             self.sides[side].path = path;
-            self.sides[side].session.add_path(path, is_mortal);
+            self.sides[side].session.add_path(path, can_be_lost);
         }
     }
 
     fn lose_queue(&mut self, side: usize) {
         let path = self.path;
         let ours = &mut self.sides[side];
-        if self.is_mortal && ours.session.path() == Some(path) {
+        if self.can_be_lost && ours.session.path() == Some(path) {
             ours.session.lose_path();
         }
     }

@@ -22,7 +22,7 @@ impl World {
                 return Err(Broken::Bytes);
             }
             let safe = match &self.queue {
-                Some(queue) if !setup.is_mortal => queue.unread[side].len(),
+                Some(queue) if !setup.can_be_lost => queue.unread[side].len(),
                 _ => 0,
             };
             if appended - ours.session.logged_bytes() > received + safe {

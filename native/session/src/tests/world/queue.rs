@@ -35,7 +35,7 @@ impl World {
                     queue.leave(side);
                 } else {
                     queue.holds[side] = Hold::Had;
-                    self.sides[side].session.add_path(queue.id, setup.is_mortal);
+                    self.sides[side].session.add_path(queue.id, setup.can_be_lost);
                 }
                 true
             }

@@ -21,7 +21,7 @@ const SWEEP: Duration = Duration::from_secs(5);
 pub(crate) const IDLE_SWEEPS: u32 = 2;
 
 /// A connection, as this thread sees it.
-pub(crate) trait Tenant: Send + Sync {
+pub(crate) trait MemoryUser: Send + Sync {
     /// Gets the memory that the connection has claimed. May take long.
     fn fetch(&self);
     /// Gives back memory that was not used for a while. May take long. Returns false if nothing is left to do until the
@@ -29,27 +29,27 @@ pub(crate) trait Tenant: Send + Sync {
     fn sweep(&self) -> bool;
 }
 
-struct Keeper {
+struct MemoryThread {
     is_running: bool,
-    claims: Vec<Weak<dyn Tenant>>,
-    tenants: Vec<Weak<dyn Tenant>>,
+    claims: Vec<Weak<dyn MemoryUser>>,
+    users: Vec<Weak<dyn MemoryUser>>,
 }
 
-static KEEPER: Mutex<Keeper> = Mutex::new(Keeper {
+static THREAD: Mutex<MemoryThread> = Mutex::new(MemoryThread {
     is_running: false,
     claims: Vec::new(),
-    tenants: Vec::new(),
+    users: Vec::new(),
 });
 static CLAIMED: Condvar = Condvar::new();
 
-/// Has [`Tenant::fetch`] called soon, and [`Tenant::sweep`] from then on.
-pub(crate) fn claim(tenant: Weak<dyn Tenant>) -> Result<(), FabricError> {
-    let mut keeper = KEEPER.lock();
-    if !keeper.is_running {
+/// Has [`MemoryUser::fetch`] called soon, and [`MemoryUser::sweep`] from then on.
+pub(crate) fn claim(user: Weak<dyn MemoryUser>) -> Result<(), FabricError> {
+    let mut thread = THREAD.lock();
+    if !thread.is_running {
         inet_rdma_fabric::threads::start("inet_rdma/memory", run)?;
-        keeper.is_running = true;
+        thread.is_running = true;
     }
-    keeper.claims.push(tenant);
+    thread.claims.push(user);
     CLAIMED.notify_one();
     Ok(())
 }
@@ -58,8 +58,8 @@ fn run() {
     let mut next_sweep = Instant::now() + SWEEP;
     while let Some(claims) = next_claims(next_sweep) {
         for claim in claims {
-            let fetched = call(&claim, |tenant| {
-                tenant.fetch();
+            let fetched = call(&claim, |user| {
+                user.fetch();
                 true
             });
             if fetched {
@@ -74,39 +74,39 @@ fn run() {
 }
 
 /// Waits for claims, until the next sweep at the latest. Returns None if no connection needs the thread any more.
-fn next_claims(until: Instant) -> Option<Vec<Weak<dyn Tenant>>> {
-    let mut keeper = KEEPER.lock();
+fn next_claims(until: Instant) -> Option<Vec<Weak<dyn MemoryUser>>> {
+    let mut thread = THREAD.lock();
     loop {
-        if keeper.claims.is_empty() && keeper.tenants.is_empty() {
-            keeper.is_running = false;
+        if thread.claims.is_empty() && thread.users.is_empty() {
+            thread.is_running = false;
             return None;
         }
-        if !keeper.claims.is_empty() || Instant::now() >= until {
-            return Some(std::mem::take(&mut keeper.claims));
+        if !thread.claims.is_empty() || Instant::now() >= until {
+            return Some(std::mem::take(&mut thread.claims));
         }
-        CLAIMED.wait_until(&mut keeper, until);
+        CLAIMED.wait_until(&mut thread, until);
     }
 }
 
-fn add(tenant: Weak<dyn Tenant>) {
-    let tenants = &mut KEEPER.lock().tenants;
-    if !tenants.iter().any(|known| known.ptr_eq(&tenant)) {
-        tenants.push(tenant);
+fn add(user: Weak<dyn MemoryUser>) {
+    let users = &mut THREAD.lock().users;
+    if !users.iter().any(|known| known.ptr_eq(&user)) {
+        users.push(user);
     }
 }
 
 fn sweep() {
-    let tenants = KEEPER.lock().tenants.clone();
-    let gone: Vec<_> = tenants
+    let users = THREAD.lock().users.clone();
+    let gone: Vec<_> = users
         .into_iter()
-        .filter(|tenant| !call(tenant, |tenant| tenant.sweep()))
+        .filter(|user| !call(user, |user| user.sweep()))
         .collect();
-    let tenants = &mut KEEPER.lock().tenants;
-    tenants.retain(|tenant| !gone.iter().any(|gone| gone.ptr_eq(tenant)));
+    let users = &mut THREAD.lock().users;
+    users.retain(|user| !gone.iter().any(|gone| gone.ptr_eq(user)));
 }
 
 /// Serves a connection. Returns false, so that the thread forgets the connection, if it is gone or panics.
-fn call(tenant: &Weak<dyn Tenant>, act: impl FnOnce(&Arc<dyn Tenant>) -> bool) -> bool {
-    let Some(tenant) = tenant.upgrade() else { return false };
-    catch_unwind(AssertUnwindSafe(|| act(&tenant))).unwrap_or(false)
+fn call(user: &Weak<dyn MemoryUser>, act: impl FnOnce(&Arc<dyn MemoryUser>) -> bool) -> bool {
+    let Some(user) = user.upgrade() else { return false };
+    catch_unwind(AssertUnwindSafe(|| act(&user))).unwrap_or(false)
 }

@@ -8,13 +8,13 @@ use inet_rdma_engine::connection::{Caller, Notifier, Woken};
 /// Flags that callbacks of one port take, which the VM runs one at a time. These callbacks set them, too, and so does
 /// the thread that gets memory for connections, at any time.
 #[derive(Debug, Default)]
-pub struct Noted {
+pub struct Notifications {
     readable: AtomicBool,
     writable: AtomicBool,
     key_due: AtomicBool,
 }
 
-impl Notifier for Noted {
+impl Notifier for Notifications {
     fn wake(&self, woken: Woken, _caller: Caller) {
         if woken.reader {
             self.readable.store(true, Ordering::Relaxed);
@@ -29,7 +29,7 @@ impl Notifier for Noted {
     }
 }
 
-impl Noted {
+impl Notifications {
     /// Whether there may be something to read, noted since the last call.
     pub fn take_readable(&self) -> bool {
         take(&self.readable)
