@@ -44,6 +44,8 @@ pub(crate) struct Receiver {
     ask: Ask,
     /// Ring bytes that were acknowledged to the peer.
     acked: Seq,
+    /// The freed bytes are to be acknowledged at once.
+    ack_wanted: bool,
     receives: VecDeque<OutstandingReceive>,
     advertised: usize,
     advert_phase: Phase,
@@ -100,6 +102,7 @@ impl Receiver {
             freed: start,
             ask: Ask::Nothing,
             acked: start,
+            ack_wanted: false,
             // This side's own number: a number of the peer's must not make it allocate.
             receives: VecDeque::with_capacity(usize::from(local.adverts)),
             advertised: 0,
@@ -374,7 +377,17 @@ impl Receiver {
     /// sender that found the ring full waits for it, so it must be due at the latest when the ring is empty; an earlier
     /// one wakes that sender more often, each time for less. After the peer's end none is due.
     pub fn ack_due(&self) -> bool {
-        self.has_unacked() && self.freed.0 - self.acked.0 >= u64::from(self.ring.bytes() / 2).min(ACK_BYTES_MAX)
+        self.has_unacked() && (self.ack_wanted || self.has_freed_part(2))
+    }
+
+    /// This side's user waits for room and reads nothing meanwhile: a quarter of the ring is acknowledged at once. So
+    /// both users may write three quarters of a ring before they read.
+    pub fn handle_writer_waits(&mut self) {
+        self.ack_wanted = self.has_freed_part(4);
+    }
+
+    fn has_freed_part(&self, divisor: u32) -> bool {
+        self.freed.0 - self.acked.0 >= u64::from(self.ring.bytes() / divisor).min(ACK_BYTES_MAX)
     }
 
     /// True if bytes were freed that are not acknowledged, and the peer has not finished.
@@ -384,6 +397,7 @@ impl Receiver {
 
     /// All bytes freed so far, which the caller must tell the peer.
     pub fn ack(&mut self) -> Seq {
+        self.ack_wanted = false;
         self.acked = self.freed;
         self.acked
     }

@@ -304,6 +304,11 @@ impl Stream {
         Some(ControlBody::Credit)
     }
 
+    /// This side's user waits for room in the peer's ring, and reads nothing meanwhile.
+    pub fn handle_writer_waits(&mut self) {
+        self.receiver.handle_writer_waits();
+    }
+
     /// True if a control message is due, even if there is no credit for it now.
     #[must_use]
     #[inline]

@@ -248,6 +248,21 @@ fn small_reads_share_an_acknowledgement() {
 }
 
 #[test]
+fn a_user_that_waits_for_room_has_a_quarter_of_the_ring_acknowledged() {
+    let (mut a, mut b) = pair();
+    pass(&mut a, &mut b, 100);
+    assert_eq!(b.handle_copied(24), None);
+    b.handle_writer_waits();
+    assert_eq!(b.poll_control(), None);
+    assert_eq!(b.handle_copied(1), None);
+    assert_eq!(b.poll_control(), None);
+    b.handle_writer_waits();
+    let acknowledged = b.poll_control().map(|control| control.body);
+    assert_eq!(acknowledged, Some(ControlBody::Ack { freed: Seq(25) }));
+    assert_eq!(b.poll_control(), None);
+}
+
+#[test]
 fn the_end_has_a_credit_of_its_own() {
     let (mut a, mut b) = pair();
     while a.indirect_room() > 0 {

@@ -11,9 +11,10 @@ impl Connection {
     #[inline(always)]
     pub(super) fn flush_controls(&self, core: &mut Core) {
         if core.writer.waits() && core.reader.is_away() {
-            // Both peers may write before they read; answer the peer's wait for an advertisement, so that neither
-            // deadlocks.
+            // Both peers may write before they read; answer the peer's wait for an advertisement, and for room, so that
+            // neither deadlocks.
             core.stream.pass();
+            core.stream.handle_writer_waits();
         }
         if core.stream.has_control() || core.stream.owes_mark() {
             self.post_controls(core);
