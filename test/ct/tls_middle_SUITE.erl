@@ -43,13 +43,21 @@ somebody_in_the_middle(Config) ->
             _ = call(A, net_kernel, connect_node, [name(B)]),
             ct:log("~p ~p of ~p", [What, Number, Direction]),
             %% TLS of the receiver may throw away what comes behind the peer's last record: then the link is up.
-            _ = [call(A, erlang, disconnect_node, [name(B)]) || What =:= repeated, Number =:= Count],
+            _ = [part(A, B) || What =:= repeated, Number =:= Count],
             [gone(X, Y) || {X, Y} <- [{A, B}, {B, A}]]
         end
      || {Direction, Count} <- Counts, Number <- lists:seq(1, Count), {What, Act} <- Acts
     ],
     _ = whole_connection(A, B, Proxy),
     ok.
+
+%% Ends the link until no link follows: processes of OTP that answer a nodeup with a message connect again.
+part(A, B) ->
+    inet_rdma_test_wait:until(parted, 10000, fun() ->
+        _ = call(A, erlang, disconnect_node, [name(B)]),
+        timer:sleep(300),
+        [] =:= [Name || {X, #{node := Name}} <- [{A, B}, {B, A}], inet_rdma_test_link:states(X, Name) =/= []]
+    end).
 
 %% A link through the proxy from its beginning to its end by a disconnect; the records until it was up.
 whole_connection(A, B, Proxy) ->

@@ -37,14 +37,12 @@ pub(crate) struct Receiver {
     ring: Ring,
     /// The replaced ring, as long as it holds bytes.
     old: Option<Ring>,
-    /// Bytes in both rings, and, below, all bytes ever copied out of a ring: kept, as each transfer reads them several
-    /// times.
+    /// Bytes in both rings; `freed`: all bytes ever copied out of a ring. Each transfer reads both several times.
     unread: u32,
     freed: Seq,
     ask: Ask,
     /// Ring bytes that were acknowledged to the peer.
     acked: Seq,
-    /// The freed bytes are to be acknowledged at once.
     ack_wanted: bool,
     receives: VecDeque<OutstandingReceive>,
     advertised: usize,
@@ -380,8 +378,7 @@ impl Receiver {
         self.has_unacked() && (self.ack_wanted || self.has_freed_part(2))
     }
 
-    /// This side's user waits for room and reads nothing meanwhile: a quarter of the ring is acknowledged at once. So
-    /// both users may write three quarters of a ring before they read.
+    /// As [`crate::Stream::handle_writer_waits`].
     pub fn handle_writer_waits(&mut self) {
         self.ack_wanted = self.has_freed_part(4);
     }
@@ -397,8 +394,7 @@ impl Receiver {
 
     /// All bytes freed so far, which the caller must tell the peer.
     pub fn ack(&mut self) -> Seq {
-        self.ack_wanted = false;
-        self.acked = self.freed;
+        (self.ack_wanted, self.acked) = (false, self.freed);
         self.acked
     }
 }

@@ -304,7 +304,8 @@ impl Stream {
         Some(ControlBody::Credit)
     }
 
-    /// This side's user waits for room in the peer's ring, and reads nothing meanwhile.
+    /// This side's user waits for room in the peer's ring and reads nothing meanwhile: an acknowledgement of a quarter
+    /// of this side's ring is due, so that both users may write three quarters of a ring before they read.
     pub fn handle_writer_waits(&mut self) {
         self.receiver.handle_writer_waits();
     }

@@ -1,5 +1,5 @@
-//! Gets and gives back landing memory, rings and staging memory, on the thread of [`crate::memory_thread`]. Memory of a fabric
-//! that pins nothing is only given back there.
+//! Gets and gives back landing memory, rings and staging memory, on the thread of [`crate::memory_thread`]. Memory of a
+//! fabric that pins nothing is only given back there.
 
 use inet_rdma_stream::Mode;
 

@@ -7,8 +7,8 @@ use crate::position::Position;
 use crate::{Older, Violation};
 
 impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
-    /// This side has a queue pair, which both sides know by this name; no bytes go over it yet. `can_be_lost`: it may be
-    /// lost while the peer lives. An attempt to resume in which this side has told its standing already gives it up.
+    /// This side has a queue pair, which both sides know by this name; no bytes go over it yet. `can_be_lost`: it may
+    /// be lost while the peer lives. An attempt to resume in which this side has told its standing already gives it up.
     pub fn add_path(&mut self, id: PathId, can_be_lost: bool) {
         self.path = Some(Path {
             id,
