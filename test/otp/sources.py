@@ -46,6 +46,17 @@ def fetched(version, cache):
     return folder
 
 
+def archive(version, cache):
+    """The archive of all sources, `cache`/VERSION.orig, fetched if it is missing."""
+    file = cache / f"{version}.orig"
+    if not file.exists():
+        folder = cache / f"{version}.orig.tmp"
+        shutil.rmtree(folder, ignore_errors=True)
+        download(version, folder).rename(file)
+        shutil.rmtree(folder)
+    return file
+
+
 def download(version, folder):
     """Debian's archive of the upstream sources, without Debian's patches: the suites here have none."""
     if not (shutil.which("apt-get") and shutil.which("dpkg-query")):
