@@ -173,8 +173,8 @@ test-arm64: ## run the Rust tests of the protocol, connections and shared memory
 	  -p inet_rdma_assembly -p inet_rdma_engine --lib --test behaviour --test contract --test connection -- \
 	  $(addprefix --skip ,explore $(own_process))
 
-# 77: this machine cannot make the chroots, and has said why.
-matrix: ## run Common Test, ExUnit and OTP's suites on OTP 25, 27 and 29 in chroots (RELEASES="trixie", SUITE=name)
+# 77: this machine cannot make the chroots or the VMs, and has said why.
+matrix: ## run the suites on OTP 25, 27 and 29, with musl and old glibc, on arm64 (RELEASES="trixie", SUITE=name)
 	TARGETS="$(TARGETS)" SUITE="$(SUITE)" scripts/matrix $(RELEASES) || [ $$? -eq 77 ]
 
 # 77: this machine cannot run them, and has said why. With CI=true that is a failure, and not 77.
