@@ -1,5 +1,6 @@
 //! Two processes: this test binary, and itself again as a child that runs one ignored test.
 
+use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -10,14 +11,22 @@ use super::support::*;
 
 const PORT: &str = "INET_RDMA_TEST_PORT";
 
+/// The emulator of another machine's programs with its arguments (`scripts/cross`), without which the kernel starts
+/// none of them.
+const RUNNER: &str = "INET_RDMA_TEST_RUNNER";
+
 /// A child process; killed when dropped.
 pub struct Running(Child);
 
 /// Starts the ignored test `name` in a process of its own; it finds `port` by [`port_of_parent`].
 pub fn run_child(name: &str, port: u16) -> Running {
     let this = std::env::current_exe().expect("a test binary");
-    let mut command = Command::new(this);
-    command.args([name, "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
+    let runner = std::env::var(RUNNER).unwrap_or_default();
+    let mut words = runner.split_whitespace().map(OsString::from).chain([this.into()]);
+    let mut command = Command::new(words.next().expect("this program at least"));
+    command
+        .args(words)
+        .args([name, "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
     command
         .env(PORT, port.to_string())
         .stdin(Stdio::null())
