@@ -36,7 +36,8 @@ defmodule InetRdma.MixProject do
       links: Map.new(@app[:links], fn {name, address} -> {List.to_string(name), List.to_string(address)} end),
       files:
         ~w(mix.exs rebar.config README.md CHANGELOG.md CONTRIBUTING.md LICENSE docs lib src scripts priv/.gitkeep) ++
-          ~w(native/Cargo.toml native/Cargo.lock native/*/Cargo.toml native/*/build.rs native/*/src native/*/benches)
+          ~w(native/Cargo.toml native/Cargo.lock native/*/Cargo.toml native/*/README.md native/*/build.rs) ++
+          ~w(native/*/src native/*/benches)
     ]
   end
 
@@ -47,7 +48,10 @@ defmodule InetRdma.MixProject do
       main: "readme",
       # Of README's chart.
       assets: %{"bench/results/set" => "bench/results/set"},
-      extras: ["README.md"] ++ guides() ++ internals() ++ tables() ++ ["CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"],
+      extras:
+        ["README.md"] ++
+          Enum.map(guides(), &extra/1) ++
+          internals() ++ tables() ++ ["CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"],
       groups_for_extras: [Guides: guides(), Internals: internals(), Measurements: Enum.map(tables(), &elem(&1, 0))],
       groups_for_modules: [
         "Elixir": [InetRdma, InetRdma.Info, InetRdma.Listener, InetRdma.Socket, InetRdma.Stream, InetRdma.StreamError],
@@ -62,8 +66,11 @@ defmodule InetRdma.MixProject do
   defp guides do
     ~w(docs/QUICKSTARTS.md docs/DEPLOY.md docs/CONTAINERS.md docs/OPTIONS.md docs/TUNING.md docs/FAULTS.md) ++
       ~w(docs/TROUBLESHOOTING.md docs/MONITORING.md docs/FLIGHT.md docs/HARDWARE.md docs/SECURITY.md) ++
-      ~w(docs/STREAMS.md docs/RDMA-CAT.md)
+      ~w(docs/STREAMS.md native/cat/README.md)
   end
+
+  defp extra("native/cat/README.md" = page), do: {page, filename: "rdma-cat", title: "rdma-cat"}
+  defp extra(page), do: page
 
   # The published tables, which the guides link to. The Hex package has none.
   defp tables do
@@ -73,7 +80,7 @@ defmodule InetRdma.MixProject do
     end
   end
 
-  defp internals, do: ~w(docs/ARCHITECTURE.md docs/FABRICS.md docs/MEMORY.md docs/DECISIONS.md docs/PROTOCOL.md)
+  defp internals, do: ~w(docs/ARCHITECTURE.md docs/FABRICS.md docs/DECISIONS.md docs/PROTOCOL.md)
 
   defp elixirc_paths(:test), do: ["lib", "test/elixir/support"]
   defp elixirc_paths(_env), do: ["lib"]

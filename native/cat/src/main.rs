@@ -1,4 +1,4 @@
-//! `rdma-cat`: a pipe over RDMA. docs/RDMA-CAT.md has what it does.
+//! `rdma-cat`: a pipe over RDMA. README.md has what it does.
 //!
 //! One thread reads the input, one sends; the receiver's thread writes out landed data while the sender fills the
 //! other landing buffers. The engine's polling thread wakes them.
