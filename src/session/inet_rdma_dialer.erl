@@ -301,7 +301,8 @@ attempted(Result, #attempt{address = Address, is_connected = IsConnected}, #dial
                   has_answered = Dialer#dialer.has_answered
                       orelse IsConnected andalso Outcome =/= {unknown_session, stranger}}.
 
-outcome({Outcome, Why}) when is_atom(Outcome); element(1, Outcome) =:= unknown_session;
+outcome({Outcome, Why}) when Outcome =:= refused; Outcome =:= unanswered; Outcome =:= unreachable; Outcome =:= slow;
+                             Outcome =:= failed; element(1, Outcome) =:= unknown_session;
                              element(1, Outcome) =:= tls_refuses ->
     {Outcome, Why};
 outcome(SupersededOrCrash) ->
