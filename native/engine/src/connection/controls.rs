@@ -3,7 +3,7 @@
 use inet_rdma_records::{RING_BYTES_MIN, Violation};
 use inet_rdma_stream::CONTROL_BYTES;
 
-use super::core::Core;
+use super::core::{Core, PolledBy};
 use super::shared::Connection;
 
 impl Connection {
@@ -12,9 +12,11 @@ impl Connection {
     pub(super) fn flush_controls(&self, core: &mut Core) {
         if core.writer.waits() && core.reader.is_away() {
             // Both peers may write before they read; answer the peer's wait for an advertisement, and for room, so that
-            // neither deadlocks.
+            // neither deadlocks. A self-polling reader reads on, and an early acknowledgement costs bulk both ways.
             core.stream.pass();
-            core.stream.handle_writer_waits();
+            if core.polled_by != PolledBy::Reader {
+                core.stream.handle_writer_waits();
+            }
         }
         if core.stream.has_control() || core.stream.owes_mark() {
             self.post_controls(core);
