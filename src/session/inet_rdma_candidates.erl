@@ -50,8 +50,8 @@
                    answer := {known, inet:port_number(), IsLive :: boolean()} | unknown | no_answer}.
 
 -define(RETRY_MS, 20).
-%% Of the time limits of an attempt: 24 s for a handshake of TLS then.
--define(DOUBLINGS_MAX, 3).
+%% Of the time limits of an attempt: 12 s for a handshake of TLS then. An acceptor ends it after net_setuptime (7 s).
+-define(DOUBLINGS_MAX, 2).
 %% Up to this longest pause the caller is in a hurry.
 -define(SHORT_PAUSE_MS_MAX, 1000).
 -define(CANDIDATES_MAX, 16).
@@ -189,6 +189,7 @@ failed(Outcome, NowMs, PauseMsMax, #candidate{tries = Tries, refused_since = Sin
                    end,
     Slow = case Outcome of
                slow -> Before + 1;
+               failed -> Before;
                _ -> 0
            end,
     Candidate#candidate{is_running = false, outcome = Outcome, tries = Tries + 1, slow = Slow,
@@ -208,10 +209,10 @@ change(Address, Change, #candidates{list = List} = Candidates) ->
                                       _ -> Candidate
                                   end || Candidate <- List]}.
 
-%% Attempts are due everywhere, and pauses are short again.
+%% Attempts are due everywhere, pauses are short again, and no address is slow.
 -spec hurry(t()) -> t().
 hurry(#candidates{list = List} = Candidates) ->
-    Candidates#candidates{list = [Candidate#candidate{due = ?AT_ONCE, tries = 0} || Candidate <- List]}.
+    Candidates#candidates{list = [Candidate#candidate{due = ?AT_ONCE, tries = 0, slow = 0} || Candidate <- List]}.
 
 %% The time from the loss to the first attempt over a neighbour.
 -spec detour_ms(initiator | acceptor) -> pos_integer().

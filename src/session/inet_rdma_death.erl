@@ -6,7 +6,7 @@
 %% Anything else is an attempt that failed. The link has survive_ms then.
 -module(inet_rdma_death).
 
--export([verdict/1, refused_ms/0]).
+-export([verdict/1, outcome/1, refused_ms/0]).
 -export_type([facts/0, candidate/0, outcome/0, answer/0, name_server/0]).
 
 %% is_in_order: the other side has ended the last connection in order, so the peer's host is well. uncarried_ms: for how
@@ -41,6 +41,15 @@
 %% of two seconds, with two SYNs each. A load balancer that ends connections as it starts anew answers again by then, or
 %% has refused.
 -define(SILENT_MS, 5500).
+
+%% What an attempt to resume (inet_rdma_resume) has shown by its exit reason.
+-spec outcome(term()) -> {outcome(), Why :: term()}.
+outcome({Outcome, Why}) when Outcome =:= refused; Outcome =:= unanswered; Outcome =:= unreachable; Outcome =:= slow;
+                             Outcome =:= failed; element(1, Outcome) =:= unknown_session;
+                             element(1, Outcome) =:= tls_refuses ->
+    {Outcome, Why};
+outcome(SupersededOrCrash) ->
+    {failed, SupersededOrCrash}.
 
 -spec refused_ms() -> pos_integer().
 refused_ms() -> ?REFUSED_MS.

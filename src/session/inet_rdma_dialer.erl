@@ -15,7 +15,8 @@
 
 -record(attempt, {
     address :: inet_rdma_told:address() | detour,
-    is_connected = false :: boolean()
+    factor :: pos_integer(),
+    connected_at = none :: integer() | none
 }).
 
 -record(dialer, {
@@ -63,6 +64,8 @@
 -define(LOOK_UP_PAUSE_MS, 20).
 -define(LOOK_UP_MS, 5000).
 -define(ANSWER_MS, 1000).
+%% Time behind its connect for which an attempt counts as under way: that of a message at first.
+-define(UNDER_WAY_MS, 3000).
 
 %% Whether there is an address to dial. A peer that accepts no connections has none.
 -spec has_addresses(inet_rdma_session:t(), Peer :: inet_rdma_told:address() | none) -> boolean().
@@ -149,14 +152,14 @@ next(Dialer) ->
 
 -spec finish(term(), #dialer{}) -> no_return().
 finish(Reason, Dialer) ->
-    _ = inet_rdma_port:command((stop_others(none, Dialer))#dialer.port, release),
+    _ = inet_rdma_port:command((stop_all(Dialer#dialer.attempts, Dialer))#dialer.port, release),
     exit(Reason).
 
 handle({connected, Pid}, #dialer{attempts = Attempts} = Dialer) when is_map_key(Pid, Attempts) ->
     #{Pid := Attempt} = Attempts,
-    Dialer#dialer{attempts = Attempts#{Pid := Attempt#attempt{is_connected = true}}};
+    Dialer#dialer{attempts = Attempts#{Pid := Attempt#attempt{connected_at = now_ms()}}};
 handle({give_up, Pid, Number}, #dialer{attempts = Attempts} = Dialer) when is_map_key(Pid, Attempts) ->
-    Alone = stop_others(Pid, Dialer),
+    Alone = stop_all(maps:remove(Pid, Attempts), Dialer),
     Given = give_up(Number, Alone),
     Pid ! {self(), Given},
     case Given of
@@ -169,10 +172,13 @@ handle({'EXIT', Pid, Result}, #dialer{attempts = Attempts} = Dialer) when is_map
     attempted(Result, Attempt, Left);
 handle({'EXIT', Pid, Exit}, #dialer{look_up = {running, Pid, _}} = Dialer) ->
     found(Exit, Dialer);
-handle({uncarried, Reason}, #dialer{uncarried = none, candidates = Candidates} = Dialer) ->
+handle({uncarried, Reason}, #dialer{uncarried = none, attempts = Attempts, winner = Winner} = Dialer) ->
     Now = now_ms(),
-    in_order(Reason, Dialer#dialer{uncarried = Now, candidates = inet_rdma_candidates:hurry(Candidates),
-                                   look_up = sooner(Now, Dialer), look_ups = 0, name_server = no_answer});
+    %% One with much time would hold its address back.
+    Slow = maps:filter(fun(_Pid, #attempt{factor = Factor}) -> Factor > 1 andalso Winner =:= none end, Attempts),
+    #dialer{candidates = Candidates} = Left = stop_all(Slow, Dialer),
+    in_order(Reason, Left#dialer{uncarried = Now, candidates = inet_rdma_candidates:hurry(Candidates),
+                                 look_up = sooner(Now, Left), look_ups = 0, name_server = no_answer});
 %% An attempt that gave the old connection up has failed.
 handle({uncarried, superseded}, Dialer) ->
     Dialer;
@@ -181,8 +187,8 @@ handle({uncarried, Reason}, Dialer) ->
 handle({last_failure, From, Ref}, #dialer{failure = Failure} = Dialer) ->
     From ! {Ref, Failure},
     Dialer;
-handle(give_up, #dialer{winner = Winner} = Dialer) ->
-    Stopped = stop_others(none, Dialer),
+handle(give_up, #dialer{winner = Winner, attempts = Attempts} = Dialer) ->
+    Stopped = stop_all(Attempts, Dialer),
     finish(normal, case Winner of
                        {Pid, _Number} -> abandoned(Pid, given_up, Stopped);
                        none -> Stopped
@@ -223,7 +229,7 @@ start_attempt(Address, Factor, #dialer{session = Session, node = Node, told = To
     Arguments = [Session, Node, Way, {inet_rdma_session:hold_ms(Session), Told}, self()],
     Pid = spawn_link(inet_rdma_resume, attempt, Arguments),
     #dialer{attempts = Attempts} = Dialer,
-    {Pid, Dialer#dialer{attempts = Attempts#{Pid => #attempt{address = Address}}}}.
+    {Pid, Dialer#dialer{attempts = Attempts#{Pid => #attempt{address = Address, factor = Factor}}}}.
 
 %% Starts the attempt over a neighbour if it is due, unless an address has answered.
 detour(Now, #dialer{winner = none, detour = At} = Dialer) when is_integer(At), At =< Now ->
@@ -238,8 +244,10 @@ detour(_Now, Dialer) -> Dialer.
 
 detour_ms(Session) -> inet_rdma_candidates:detour_ms(inet_rdma_session:role(Session)).
 
+%% Something in between may take a connection and hold it.
 is_under_way(#dialer{attempts = Attempts}) ->
-    lists:any(fun(#attempt{is_connected = Is}) -> Is end, maps:values(Attempts)).
+    Least = now_ms() - ?UNDER_WAY_MS,
+    lists:any(fun(#attempt{connected_at = At}) -> is_integer(At) andalso At > Least end, maps:values(Attempts)).
 
 %% The port has a descriptor for the connection before either side gives the old one up for it. The sockets of the other
 %% attempts are closed by then.
@@ -254,23 +262,22 @@ give_up(Number, #dialer{port = Port}) ->
             Error
     end.
 
-%% Stops all attempts but this one, and waits for their ends.
-stop_others(Kept, #dialer{attempts = Attempts} = Dialer) ->
-    Others = maps:without([Kept], Attempts),
-    _ = [exit(Pid, kill) || Pid <- maps:keys(Others)],
-    _ = [receive {'EXIT', Pid, _} -> ok end || Pid <- maps:keys(Others)],
+%% Stops these attempts, and waits for their ends.
+stop_all(Stopped, #dialer{attempts = Attempts} = Dialer) ->
+    _ = [exit(Pid, kill) || Pid <- maps:keys(Stopped)],
+    _ = [receive {'EXIT', Pid, _} -> ok end || Pid <- maps:keys(Stopped)],
     Stop = fun(_Pid, #attempt{address = detour}, Candidates) ->
                    Candidates;
               (_Pid, #attempt{address = Address}, Candidates) ->
                    {_, Next} = inet_rdma_candidates:ended(Address, interrupted, pace(Dialer), Candidates),
                    Next
            end,
-    Detour = case lists:keymember(detour, #attempt.address, maps:values(Others)) of
+    Detour = case lists:keymember(detour, #attempt.address, maps:values(Stopped)) of
                  true -> now_ms() + detour_ms(Dialer#dialer.session);
                  false -> Dialer#dialer.detour
              end,
-    Dialer#dialer{attempts = maps:with([Kept], Attempts), detour = Detour,
-                  candidates = maps:fold(Stop, Dialer#dialer.candidates, Others)}.
+    Dialer#dialer{attempts = maps:without(maps:keys(Stopped), Attempts), detour = Detour,
+                  candidates = maps:fold(Stop, Dialer#dialer.candidates, Stopped)}.
 
 %% The guard hears of a connection that was given up for an attempt which has failed.
 abandoned(Pid, Result, #dialer{winner = {Pid, Number}, port = Port} = Dialer) ->
@@ -288,25 +295,18 @@ attempted(resumed, #attempt{address = detour}, Dialer) ->
     finish(resumed, Dialer);
 %% The attempt says nothing of the peer: not that it answers, as the neighbour does, nor that it has ended.
 attempted(Result, #attempt{address = detour}, #dialer{detours = Detours} = Dialer) ->
-    {_Outcome, Why} = outcome(Result),
+    {_Outcome, Why} = inet_rdma_death:outcome(Result),
     Dialer#dialer{detour = now_ms() + inet_rdma_candidates:detour_pause_ms(Why, Detours), detours = Detours + 1};
 attempted(resumed, #attempt{address = Address}, #dialer{session = Session} = Dialer) ->
     ok = inet_rdma_links:add_reached(inet_rdma_session:name(Session), {dialled, Address}),
     finish(resumed, Dialer);
-attempted(Result, #attempt{address = Address, is_connected = IsConnected}, #dialer{candidates = Candidates} = Dialer) ->
-    {Outcome, Why} = outcome(Result),
+attempted(Result, #attempt{address = Address, connected_at = At}, #dialer{candidates = Candidates} = Dialer) ->
+    {Outcome, Why} = inet_rdma_death:outcome(Result),
     {IsNew, Next} = inet_rdma_candidates:ended(Address, Outcome, pace(Dialer), Candidates),
     _ = [record(Why, "", Dialer) || IsNew],
     Dialer#dialer{candidates = Next, failure = Why, look_up = sooner_at_first(Dialer),
                   has_answered = Dialer#dialer.has_answered
-                      orelse IsConnected andalso Outcome =/= {unknown_session, stranger}}.
-
-outcome({Outcome, Why}) when Outcome =:= refused; Outcome =:= unanswered; Outcome =:= unreachable; Outcome =:= slow;
-                             Outcome =:= failed; element(1, Outcome) =:= unknown_session;
-                             element(1, Outcome) =:= tls_refuses ->
-    {Outcome, Why};
-outcome(SupersededOrCrash) ->
-    {failed, SupersededOrCrash}.
+                      orelse At =/= none andalso Outcome =/= {unknown_session, stranger}}.
 
 pace(#dialer{port = Port, detour = Detour}) ->
     {now_ms(), case Detour =:= off orelse inet_rdma_port:is_carried_by_queue(Port) of
