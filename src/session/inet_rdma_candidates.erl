@@ -144,7 +144,7 @@ is_own(#candidate{address = {Ip, Port}, origin = Origin, is_reached = IsReached}
 %% The address at which an attempt has been due for the longest time; else when the next one is.
 -spec next(NowMs :: integer(), t()) -> {due, inet_rdma_told:address()} | {at, Ms :: integer()} | none.
 next(NowMs, #candidates{list = List}) ->
-    HasSlow = [] =/= [slow || #candidate{slow = Slow, is_running = true} <- List, Slow > 0],
+    HasSlow = lists:any(fun(#candidate{slow = Slow, is_running = Is}) -> Is andalso Slow > 0 end, List),
     case lists:keysort(1, [{Due, Address} || #candidate{due = Due, address = Address, is_running = false, slow = Slow}
                                                  <- List, Slow =:= 0 orelse not HasSlow])
     of

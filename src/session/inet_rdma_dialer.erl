@@ -152,14 +152,14 @@ next(Dialer) ->
 
 -spec finish(term(), #dialer{}) -> no_return().
 finish(Reason, Dialer) ->
-    _ = inet_rdma_port:command((stop_all(Dialer#dialer.attempts, Dialer))#dialer.port, release),
+    _ = inet_rdma_port:command((stop_attempts(Dialer#dialer.attempts, Dialer))#dialer.port, release),
     exit(Reason).
 
 handle({connected, Pid}, #dialer{attempts = Attempts} = Dialer) when is_map_key(Pid, Attempts) ->
     #{Pid := Attempt} = Attempts,
     Dialer#dialer{attempts = Attempts#{Pid := Attempt#attempt{connected_at = now_ms()}}};
 handle({give_up, Pid, Number}, #dialer{attempts = Attempts} = Dialer) when is_map_key(Pid, Attempts) ->
-    Alone = stop_all(maps:remove(Pid, Attempts), Dialer),
+    Alone = stop_attempts(maps:remove(Pid, Attempts), Dialer),
     Given = give_up(Number, Alone),
     Pid ! {self(), Given},
     case Given of
@@ -176,7 +176,7 @@ handle({uncarried, Reason}, #dialer{uncarried = none, attempts = Attempts, winne
     Now = now_ms(),
     %% One with much time would hold its address back.
     Slow = maps:filter(fun(_Pid, #attempt{factor = Factor}) -> Factor > 1 andalso Winner =:= none end, Attempts),
-    #dialer{candidates = Candidates} = Left = stop_all(Slow, Dialer),
+    #dialer{candidates = Candidates} = Left = stop_attempts(Slow, Dialer),
     in_order(Reason, Left#dialer{uncarried = Now, candidates = inet_rdma_candidates:hurry(Candidates),
                                  look_up = sooner(Now, Left), look_ups = 0, name_server = no_answer});
 %% An attempt that gave the old connection up has failed.
@@ -188,7 +188,7 @@ handle({last_failure, From, Ref}, #dialer{failure = Failure} = Dialer) ->
     From ! {Ref, Failure},
     Dialer;
 handle(give_up, #dialer{winner = Winner, attempts = Attempts} = Dialer) ->
-    Stopped = stop_all(Attempts, Dialer),
+    Stopped = stop_attempts(Attempts, Dialer),
     finish(normal, case Winner of
                        {Pid, _Number} -> abandoned(Pid, given_up, Stopped);
                        none -> Stopped
@@ -263,7 +263,7 @@ give_up(Number, #dialer{port = Port}) ->
     end.
 
 %% Stops these attempts, and waits for their ends.
-stop_all(Stopped, #dialer{attempts = Attempts} = Dialer) ->
+stop_attempts(Stopped, #dialer{attempts = Attempts} = Dialer) ->
     _ = [exit(Pid, kill) || Pid <- maps:keys(Stopped)],
     _ = [receive {'EXIT', Pid, _} -> ok end || Pid <- maps:keys(Stopped)],
     Stop = fun(_Pid, #attempt{address = detour}, Candidates) ->
