@@ -8,7 +8,9 @@
 -export([all/0, suite/0, init_per_testcase/2, end_per_testcase/2]).
 -export([sender_to_a_stopped_peer_is_suspended/1, nosuspend_returns/1, async_dist_is_never_suspended/1]).
 -export([ticks_while_idle/1, ticks_while_blocked/1, ticks_under_one_way_bulk/1, pings_under_bulk/1]).
--export([smaller_busy_limit/1, idle_cluster_uses_no_cpu/1]).
+-export([smaller_busy_limit/1, receivers_keep_up_beside_busy_processes/1, idle_cluster_uses_no_cpu/1]).
+%% Called in the nodes under test.
+-export([start_busy/1, flood/3, sink/2]).
 
 -define(MB, 1048576).
 
@@ -18,7 +20,8 @@ suite() ->
 all() ->
     [
         sender_to_a_stopped_peer_is_suspended, nosuspend_returns, async_dist_is_never_suspended, smaller_busy_limit,
-        ticks_while_idle, ticks_while_blocked, ticks_under_one_way_bulk, pings_under_bulk, idle_cluster_uses_no_cpu
+        ticks_while_idle, ticks_while_blocked, ticks_under_one_way_bulk, pings_under_bulk,
+        receivers_keep_up_beside_busy_processes, idle_cluster_uses_no_cpu
     ].
 
 init_per_testcase(smaller_busy_limit, Config) ->
@@ -105,6 +108,49 @@ smaller_busy_limit(_Config) ->
     await_suspended(A, Busy, Senders),
     inet_rdma_test_node:resume(B),
     _ = call(B, inet_rdma_test_stream, await, [Name, 60000]).
+
+%% With one scheduler, a port that takes all its turns fills the mailboxes of receivers that do not run meanwhile.
+receivers_keep_up_beside_busy_processes(_Config) ->
+    [A, B] = inet_rdma_test_node:connected_pair(#{args => ["+S", "1:1"], rdma => [{ring_bytes, 2 * ?MB}]}),
+    ok = call(B, ?MODULE, start_busy, [50]),
+    Senders = 4,
+    Count = 150000,
+    Most = call(A, ?MODULE, flood, [name(B), Senders, Count]),
+    ct:pal("of ~b messages ~b waited in a mailbox at most", [Count, Most]),
+    ?assert(Most < Count div 2).
+
+%% Processes that compute at normal priority until the node stops.
+start_busy(Count) ->
+    [spawn(fun spin/0) || _ <- lists:seq(1, Count)],
+    ok.
+
+spin() -> spin().
+
+%% Sends this number of messages of 1 KB to each of the receivers, which run before processes that compute. Returns the
+%% longest mailbox that one of them has had.
+flood(Node, Receivers, Count) ->
+    Sinks = [
+        spawn_opt(Node, ?MODULE, sink, [self(), Count], [link, {priority, high}, {message_queue_data, off_heap}])
+     || _ <- lists:seq(1, Receivers)
+    ],
+    Body = binary:copy(<<"k">>, 1024),
+    [spawn_link(fun() -> [Sink ! Body || _ <- lists:seq(1, Count)] end) || Sink <- Sinks],
+    lists:max([receive {Sink, Most} -> Most end || Sink <- Sinks]).
+
+sink(Caller, Count) -> sink(Caller, Count, 0).
+
+sink(Caller, 0, Most) ->
+    Caller ! {self(), Most};
+sink(Caller, Left, Most) when Left rem 1000 =:= 0 ->
+    {message_queue_len, Waiting} = process_info(self(), message_queue_len),
+    take(Caller, Left, max(Most, Waiting));
+sink(Caller, Left, Most) ->
+    take(Caller, Left, Most).
+
+take(Caller, Left, Most) ->
+    receive
+        <<_/binary>> -> sink(Caller, Left - 1, Most)
+    end.
 
 %% Three tick times pass without a message.
 ticks_while_idle(_Config) ->

@@ -101,6 +101,7 @@ unsafe extern "C" {
     pub fn driver_deq(port: ErlDrvPort, size: usize) -> usize;
     pub fn driver_sizeq(port: ErlDrvPort) -> usize;
     pub fn driver_set_timer(port: ErlDrvPort, milliseconds: c_ulong) -> c_int;
+    pub fn erl_drv_consume_timeslice(port: ErlDrvPort, percent: c_int) -> c_int;
     pub fn set_busy_port(port: ErlDrvPort, on: c_int);
     pub fn driver_failure_atom(port: ErlDrvPort, reason: *mut c_char) -> c_int;
     pub fn driver_mk_atom(name: *mut c_char) -> ErlDrvTermData;

@@ -186,7 +186,10 @@ impl Link {
         };
         match end {
             ReadEnd::Closed(reason) => return self.handle_queue_end(port, &reason),
-            ReadEnd::More => queue.look_soon(),
+            ReadEnd::More => {
+                port.end_time_slice();
+                queue.look_soon();
+            }
             ReadEnd::Empty => queue.wait(packets, must_look),
         }
         Fate::Lives

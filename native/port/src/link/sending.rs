@@ -134,6 +134,9 @@ impl Link {
                 // The write has reached its bound: other ports have their turn before the rest.
                 let queued = self.session.unsent_bytes();
                 self.gathers = queue.transmit(&mut self.session);
+                if self.gathers {
+                    port.end_time_slice();
+                }
                 if self.session.unsent_bytes() < queued {
                     self.watch_write(Way::QueuePair);
                 }
