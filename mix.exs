@@ -64,7 +64,7 @@ defmodule InetRdma.MixProject do
   end
 
   defp guides do
-    ~w(docs/QUICKSTARTS.md docs/DEPLOY.md docs/CONTAINERS.md docs/OPTIONS.md docs/TUNING.md docs/FAULTS.md) ++
+    ~w(docs/QUICKSTARTS.md docs/DEPLOY.md docs/OPTIONS.md docs/TUNING.md docs/FAULTS.md) ++
       ~w(docs/TROUBLESHOOTING.md docs/MONITORING.md docs/FLIGHT.md docs/HARDWARE.md docs/SECURITY.md) ++
       ~w(docs/STREAMS.md native/cat/README.md)
   end

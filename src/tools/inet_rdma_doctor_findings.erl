@@ -158,7 +158,7 @@ shm_directory(#{shm_directory := Directory, shm_allowed_uids := Users}, #{shm_di
 shm_directory(#{fabric := Fabric}, #{shm_directory := {error, Why}}) ->
     Severity = case Fabric of auto -> problem; shm -> problem; _ -> note end,
     [finding(Severity, shm_directory, "~ts: links to other containers of this host stay on TCP", [Why],
-             "docs/CONTAINERS.md has the rules for the directory; `ls -ld` shows its owner and mode as this node sees "
+             "docs/DEPLOY.md has the rules for the directory; `ls -ld` shows its owner and mode as this node sees "
              "them")];
 shm_directory(_Config, _Live) ->
     [].
