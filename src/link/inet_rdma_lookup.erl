@@ -4,7 +4,7 @@
 %% inet_tcp.
 -module(inet_rdma_lookup).
 
--export([find/3, split/3, address_please/2, others/4, places/3, port_please/2]).
+-export([find/3, split/3, name_and_host/1, address_please/2, others/4, places/3, port_please/2]).
 
 -include_lib("kernel/include/dist_util.hrl").
 -include_lib("kernel/include/logger.hrl").
@@ -44,6 +44,12 @@ split(Driver, Node, LongOrShortNames) ->
             ?LOG_ERROR("** Nodename ~tp illegal **", [Node]),
             ?shutdown(Node)
     end.
+
+%% The parts of the name of a node that has had a link.
+-spec name_and_host(Node :: binary()) -> {Name :: string(), Host :: string()}.
+name_and_host(Node) ->
+    [Name, Host] = string:split(binary_to_list(Node), "@"),
+    {Name, Host}.
 
 ask(Driver, Node, Name, Host) ->
     Epmd = net_kernel:epmd_module(),

@@ -261,7 +261,7 @@ has_descriptors() ->
 
 -spec looked_up(Node :: binary(), inet_rdma_transport:driver()) -> no_return().
 looked_up(Node, Driver) ->
-    [Name, Host] = string:split(binary_to_list(Node), "@"),
+    {Name, Host} = inet_rdma_lookup:name_and_host(Node),
     Epmd = net_kernel:epmd_module(),
     exit({found, case inet_rdma_lookup:address_please(Epmd, [Name, Host, Driver:family()]) of
                      {ok, Ip, Port, _Version} -> found([Ip], none, {known, Port, false});

@@ -139,11 +139,8 @@ secure(tcp, Connection, _Node, _TimeoutMs) ->
     {ok, Connection};
 secure(tls, Connection, Node, TimeoutMs) ->
     %% ssl logs each attempt that fails as a notice. The end of the loss is logged once, with the last one's reason.
-    inet_rdma_tls:connect_over(Connection, host(Node), [{log_level, warning}], TimeoutMs).
-
-host(Node) ->
-    [_, Host] = string:split(binary_to_list(Node), "@"),
-    Host.
+    {_, Host} = inet_rdma_lookup:name_and_host(Node),
+    inet_rdma_tls:connect_over(Connection, Host, [{log_level, warning}], TimeoutMs).
 
 connect_options() -> [?SYN_ONCE_AGAIN | inet_rdma_transport:connect_options()].
 
