@@ -81,8 +81,8 @@ handle({'DOWN', _, process, _Sender, _}, Guarded) ->
     {ok, keys_handled(gone, Guarded)};
 handle({'$inet_rdma', Port, stalled, _State}, #{port := Port, log := Log} = Guarded) ->
     {ok, Guarded#{log := inet_rdma_link_log:stalled({fabric(Guarded), event}, Log)}};
-handle({'$inet_rdma', Port, resumed, _State}, #{port := Port, log := Log} = Guarded) ->
-    {ok, Guarded#{log := inet_rdma_link_log:resumed({fabric(Guarded), event}, Log)}};
+handle({'$inet_rdma', Port, stall_ended, _State}, #{port := Port, log := Log} = Guarded) ->
+    {ok, Guarded#{log := inet_rdma_link_log:stall_ended({fabric(Guarded), event}, Log)}};
 handle(Message, #{connection := Connection, keys := Keys} = Guarded) ->
     {ok, keys_handled(inet_rdma_keys:handle(Message, Keys, Connection), Guarded)}.
 

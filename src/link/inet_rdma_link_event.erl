@@ -9,10 +9,10 @@
 
 %% up: over RDMA. fallback: over TCP or TLS. lost: the TCP connection of a link's session, which makes it anew.
 %% restored: another one is there. moved: a link that is up is carried by another path. stalled: senders wait, and the
-%% peer takes nothing. resumed: it takes bytes again. down: a link with a session, or over RDMA, has ended. refused: the
-%% option required forbids TCP, and the link did not come up. failed: the settlement failed; a link that is up on TCP
-%% stays there.
--type kind() :: up | fallback | lost | restored | moved | stalled | resumed | down | refused | failed.
+%% peer takes nothing. stall_ended: it takes bytes again. down: a link with a session, or over RDMA, has ended.
+%% refused: the option required forbids TCP, and the link did not come up. failed: the settlement failed; a link that is
+%% up on TCP stays there.
+-type kind() :: up | fallback | lost | restored | moved | stalled | stall_ended | down | refused | failed.
 
 %% why: in words. reason: of an end or a loss, as a term. from: the path before a move.
 -type t() :: #{event := kind(), node := node(), fabric := fabric() | undefined, why := binary(),

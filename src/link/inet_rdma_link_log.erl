@@ -1,7 +1,7 @@
 %% The log lines and events of a link that stalls, resumes and ends (inet_rdma_link_event). Part of a guard's state.
 -module(inet_rdma_link_log).
 
--export([new/1, stalled/2, resumed/2, ended/4, ended_by/1]).
+-export([new/1, stalled/2, stall_ended/2, ended/4, ended_by/1]).
 -export_type([t/0, carried/0, ending/0]).
 
 %% Times of erlang:monotonic_time/0. stalled: when the peer stopped taking bytes; none: it takes them.
@@ -23,13 +23,13 @@ stalled(Carried, #{node := Node} = Log) ->
     say(stalled, Carried, Words, "inet_rdma: the link to ~ts stalls: ~ts", [Node, Words], #{count => 1}, Log),
     Log#{stalled := erlang:monotonic_time()}.
 
--spec resumed(carried(), t()) -> t().
-resumed(_Carried, #{stalled := none} = Log) ->
+-spec stall_ended(carried(), t()) -> t().
+stall_ended(_Carried, #{stalled := none} = Log) ->
     Log;
-resumed(Carried, #{node := Node, stalled := Since} = Log) ->
+stall_ended(Carried, #{node := Node, stalled := Since} = Log) ->
     Duration = erlang:monotonic_time() - Since,
     Words = <<"the peer takes bytes again">>,
-    say(resumed, Carried, Words, "inet_rdma: the link to ~ts resumes after ~b ms: ~ts",
+    say(stall_ended, Carried, Words, "inet_rdma: the link to ~ts goes on after a stall of ~b ms: ~ts",
         [Node, erlang:convert_time_unit(Duration, native, millisecond), Words],
         #{count => 1, duration => Duration}, Log),
     Log#{stalled := none}.

@@ -82,8 +82,8 @@ timeout(_Name, Guarded) ->
 -spec told(term(), t()) -> t().
 told(stalled, #{log := Log} = Guarded) ->
     Guarded#{log := inet_rdma_link_log:stalled(inet_rdma_session_data:carried(Guarded), Log)};
-told(resumed, #{log := Log} = Guarded) ->
-    Guarded#{log := inet_rdma_link_log:resumed(inet_rdma_session_data:carried(Guarded), Log)};
+told(stall_ended, #{log := Log} = Guarded) ->
+    Guarded#{log := inet_rdma_link_log:stall_ended(inet_rdma_session_data:carried(Guarded), Log)};
 told({lost, Reason}, Guarded) -> handle_lost(Reason, Guarded);
 told(suspected, #{loss := none} = Guarded) -> inet_rdma_session_suspicion:suspected(Guarded);
 told(trusted, #{loss := Loss} = Guarded) when Loss =/= none -> trusted(Guarded);

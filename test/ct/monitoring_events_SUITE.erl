@@ -41,8 +41,8 @@ kinds_are_those_of_the_docs(_Config) ->
     [Logged] = documented("MONITORING.md", "^\\| `event` (\\|.*)$"),
     ?assertEqual(lists:sort(Kinds -- [<<"moved">>]), lists:sort(quoted(Logged))),
     ?assertEqual(lists:sort(Kinds -- [<<"refused">>]),
-                 lists:sort(documented("MONITORING.md", "^\\| `\\[inet_rdma, link, ([a-z]+)\\]` \\|"))),
-    ?assertEqual([], Kinds -- lists:flatmap(fun quoted/1, documented("FLIGHT.md", "^\\| ((?:`[a-z]+`(?:, )?)+) \\|"))).
+                 lists:sort(documented("MONITORING.md", "^\\| `\\[inet_rdma, link, ([a-z_]+)\\]` \\|"))),
+    ?assertEqual([], Kinds -- lists:flatmap(fun quoted/1, documented("FLIGHT.md", "^\\| ((?:`[a-z_]+`(?:, )?)+) \\|"))).
 
 %% The kinds of the type in inet_rdma_link_event.
 kinds() ->
@@ -51,7 +51,7 @@ kinds() ->
     [atom_to_binary(Kind) || {atom, _, Kind} <- Kinds].
 
 quoted(Text) ->
-    {match, Found} = re:run(Text, "`([a-z]+)`", [global, {capture, [1], binary}]),
+    {match, Found} = re:run(Text, "`([a-z_]+)`", [global, {capture, [1], binary}]),
     lists:append(Found).
 
 %% Connections that a relay resets or ends: counts, series, columns, log lines, events and a finding of the doctor.
@@ -245,19 +245,19 @@ stalls_are_events(_Config) ->
     Kinds = fun() -> [Kind || {[inet_rdma, link, Kind], _, _} <- call(A, inet_rdma_test_events, executed, [])] end,
     inet_rdma_test_wait:until(stalled, 20000, fun() -> Kinds() =:= [up, stalled] end),
     inet_rdma_test_node:resume(Moved),
-    inet_rdma_test_wait:until(resumed, 20000, fun() -> lists:member(resumed, Kinds()) end),
+    inet_rdma_test_wait:until(stall_ended, 20000, fun() -> lists:member(stall_ended, Kinds()) end),
     inet_rdma_test_wait:until(sent, 20000, fun() -> not call(A, erlang, is_process_alive, [Sender]) end),
     ok = call(A, inet_rdma_test_data, send_and_compare, [name(Moved), [1000]]),
     Executed = call(A, inet_rdma_test_events, executed, []),
     {value, {_, Stalled, StalledMetadata}} = lists:keysearch([inet_rdma, link, stalled], 1, Executed),
-    {value, {_, Resumed, ResumedMetadata}} = lists:keysearch([inet_rdma, link, resumed], 1, Executed),
+    {value, {_, Ended, EndedMetadata}} = lists:keysearch([inet_rdma, link, stall_ended], 1, Executed),
     Name = name(Moved),
     ?assertMatch(#{count := 1, system_time := _}, Stalled),
-    ?assert(maps:get(duration, Resumed) > 0),
+    ?assert(maps:get(duration, Ended) > 0),
     [?assertMatch(#{node := Name, fabric := shm, why := <<_, _/binary>>}, Metadata)
-     || Metadata <- [StalledMetadata, ResumedMetadata]],
+     || Metadata <- [StalledMetadata, EndedMetadata]],
     Notices = [Kind || {notice, #{inet_rdma := #{event := Kind}}} <- call(A, inet_rdma_test_events, logged, [])],
-    ?assertEqual([stalled, resumed], Notices).
+    ?assertEqual([stalled, stall_ended], Notices).
 
 %% Handlers run in the process that executes; none of a link's may be that process.
 telemetry_that_hangs_keeps_no_link(_Config) ->

@@ -37,8 +37,8 @@ mod command {
     /// (also of a link without a session) or `none`. HasTcp: there is a TCP connection.
     ///
     /// What: `key_due`: the sending key of a sealed link nears its limit, once for each key, at once if it does.
-    /// `stalled`: the port is busy, and the peer takes nothing. `resumed`: it takes bytes again. `suspected`: the path
-    /// that carries, or the TCP connection that stands by (State `carried`), is suspected ([`SUSPICION`]); of two
+    /// `stalled`: the port is busy, and the peer takes nothing. `stall_ended`: it takes bytes again. `suspected`: the
+    /// path that carries, or the TCP connection that stands by (State `carried`), is suspected ([`SUSPICION`]); of two
     /// suspected paths that is told again when one answers. `trusted`: no path is suspected any more, as all have
     /// answered. A suspected path that is lost or given up is told as that alone. `{lost, Why}`: the TCP connection
     /// of a session is gone. Why is the system's error, `closed`, `queue_pair` (that is lost), `superseded` (by a newer
@@ -85,7 +85,7 @@ mod command {
     pub const ABANDON: u32 = 21;
     /// `<<Socket:32, SendsCompressed:8, ReceivesCompressed:8, Sealing/binary>>`: begins the session of [`ADOPT`] over
     /// the connection of this descriptor. The port makes a descriptor of its own, as of [`RESUME`]. Sealing: nothing;
-    /// or `<<Cipher:8, RenewBytes:64, RenewSeconds:32, Transcript/binary>>`. The keys are derived from Transcript, the
+    /// or `<<Cipher:8, RekeyBytes:64, RenewSeconds:32, Transcript/binary>>`. The keys are derived from Transcript, the
     /// bytes that both sides have sent. Cipher: 1 AES-256-GCM, 2 ChaCha20-Poly1305. RenewSeconds 0: a key may have any
     /// age.
     pub const ATTACH: u32 = 22;

@@ -13,7 +13,7 @@ pub enum StallChange {
     /// The peer takes nothing.
     Stalled,
     /// The peer takes bytes again.
-    Resumed,
+    Ended,
 }
 
 /// The state of one link.
@@ -46,7 +46,7 @@ impl Stall {
             },
             (before, true) => before,
         };
-        (before == Stall::Stalled && !is_busy).then_some(StallChange::Resumed)
+        (before == Stall::Stalled && !is_busy).then_some(StallChange::Ended)
     }
 
     /// Whether the port is busy.
@@ -73,7 +73,7 @@ impl Stall {
                     at: now + INTERVAL,
                     has_moved: true,
                 };
-                Some(StallChange::Resumed)
+                Some(StallChange::Ended)
             }
         }
     }
@@ -148,9 +148,9 @@ mod tests {
         let (mut stall, at) = busy();
         assert_eq!(stall.look(at), Some(StallChange::Stalled));
         let mut emptied = stall;
-        assert_eq!(emptied.set_busy(false, at), Some(StallChange::Resumed));
+        assert_eq!(emptied.set_busy(false, at), Some(StallChange::Ended));
         assert_eq!(emptied, Stall::Idle);
-        assert_eq!(stall.handle_moved(at), Some(StallChange::Resumed));
+        assert_eq!(stall.handle_moved(at), Some(StallChange::Ended));
         assert_eq!(stall.set_busy(false, at), None, "told already");
     }
 }

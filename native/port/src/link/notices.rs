@@ -12,7 +12,7 @@ pub(super) const KEY_DUE: &CStr = c"key_due";
 /// The port is busy, and the peer takes nothing.
 pub(super) const STALLED: &CStr = c"stalled";
 /// The peer takes bytes again.
-pub(super) const RESUMED: &CStr = c"resumed";
+pub(super) const STALL_ENDED: &CStr = c"stall_ended";
 /// A path is suspected, or another one of two answers again.
 pub(super) const SUSPECTED: &CStr = c"suspected";
 /// What was suspected has answered.

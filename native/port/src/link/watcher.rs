@@ -8,7 +8,7 @@ use inet_rdma_session::Violation;
 use inet_rdma_ways::{LinkState, StallChange};
 
 use super::Link;
-use super::notices::{EARNED, KEY_DUE, LOST, Loss, PEER_MISBEHAVED, RESUMED, ROLLED_BACK, STALLED};
+use super::notices::{EARNED, KEY_DUE, LOST, Loss, PEER_MISBEHAVED, ROLLED_BACK, STALL_ENDED, STALLED};
 use crate::port::Port;
 use crate::queue::Queue;
 
@@ -66,7 +66,7 @@ impl Link {
                 port,
                 match change {
                     StallChange::Stalled => STALLED,
-                    StallChange::Resumed => RESUMED,
+                    StallChange::Ended => STALL_ENDED,
                 },
             );
         }
