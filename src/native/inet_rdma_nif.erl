@@ -47,10 +47,10 @@
 -type guard() :: reference().
 -type cipher() :: aes_256_gcm | chacha20_poly1305.
 -type key() :: <<_:256>>.
-%% send_key is the peer's receive_key, and the other way round; the two differ. When renew_bytes bytes, or 2^30 records,
+%% send_key is the peer's receive_key, and the other way round; the two differ. When rekey_bytes bytes, or 2^30 records,
 %% are sealed under one key, the guard is asked for the next key.
 -type protection() :: none
-                    | #{cipher := cipher(), send_key := key(), receive_key := key(), renew_bytes => pos_integer()}.
+                    | #{cipher := cipher(), send_key := key(), receive_key := key(), rekey_bytes => pos_integer()}.
 -type end_point() :: none | {Address :: binary(), inet:port_number()}.
 %% Any term, which inet_rdma_socket keeps beside the connection.
 -type options() :: term().

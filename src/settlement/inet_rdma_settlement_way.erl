@@ -201,8 +201,8 @@ keys(Settling, Send, Receive) ->
 
 protection(#settling{keys = none}, _Fabric) ->
     none;
-protection(#settling{keys = Keys, config = #{rekey_bytes := RenewBytes}} = Settling, Fabric) ->
+protection(#settling{keys = Keys, config = #{rekey_bytes := RekeyBytes}} = Settling, Fabric) ->
     case inet_rdma_settlement_policy:seals(Settling, Fabric) of
-        true -> inet_rdma_keys:protection(Keys, inet_rdma_settlement_policy:cipher(Settling), RenewBytes);
+        true -> inet_rdma_keys:protection(Keys, inet_rdma_settlement_policy:cipher(Settling), RekeyBytes);
         false -> none
     end.

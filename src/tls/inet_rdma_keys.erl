@@ -58,9 +58,9 @@ pair(Send, Receive) -> {ok, {Send, Receive}}.
 
 %% The keys in the form that the native library takes.
 -spec protection({Send :: inet_rdma_nif:key(), Receive :: inet_rdma_nif:key()}, inet_rdma_nif:cipher(),
-                 RenewBytes :: pos_integer()) -> inet_rdma_nif:protection().
-protection({Send, Receive}, Cipher, RenewBytes) ->
-    #{cipher => Cipher, send_key => Send, receive_key => Receive, renew_bytes => RenewBytes}.
+                 RekeyBytes :: pos_integer()) -> inet_rdma_nif:protection().
+protection({Send, Receive}, Cipher, RekeyBytes) ->
+    #{cipher => Cipher, send_key => Send, receive_key => Receive, rekey_bytes => RekeyBytes}.
 
 %% none: a link or stream that is not encrypted.
 -spec new(native(), IsEncrypted :: boolean()) -> t().

@@ -43,7 +43,7 @@ protection_is_checked(_Config) ->
         ?assertError(badarg, inet_rdma_nif:stream(Left, Wrong))
      || Wrong <- [undefined, #{}, maps:remove(send_key, Good), Good#{cipher := aes_128_gcm},
                   Good#{send_key := <<0:128>>},
-                  Good#{send_key := maps:get(receive_key, Good)}, Good#{renew_bytes => -1}]
+                  Good#{send_key := maps:get(receive_key, Good)}, Good#{rekey_bytes => -1}]
     ],
     {ok, _} = inet_rdma_nif:stream(Left, Good),
     {ok, _} = inet_rdma_nif:stream(Right, Other).
@@ -111,7 +111,7 @@ wrong_key_ends_the_connection(_Config) ->
                  inet_rdma:format_error(Reason)).
 
 stream_asks_for_a_key(_Config) ->
-    {Left, Right} = streams(aes_256_gcm, #{renew_bytes => 1000}),
+    {Left, Right} = streams(aes_256_gcm, #{rekey_bytes => 1000}),
     ok = inet_rdma_nif:send(Left, [[rand:bytes(2000)]], 0),
     %% A guard that asks late still gets the message, once for each key.
     {ok, Guard, Id} = inet_rdma_nif:guard(Left),
@@ -230,7 +230,7 @@ link_carries_packets_encrypted(_Config) ->
     ?assertEqual(closed, inet_rdma_nif:link_end(Right)).
 
 link_asks_for_a_key(_Config) ->
-    {{Port, Left}, {RightPort, Right}} = links(#{renew_bytes => 1000}),
+    {{Port, Left}, {RightPort, Right}} = links(#{rekey_bytes => 1000}),
     [] = port_control(Port, ?WATCH, []),
     true = port_command(Port, rand:bytes(500)),
     receive {'$inet_rdma', Port, key_due, {carried, queue_pair, false}} -> ct:fail(too_early) after 0 -> ok end,

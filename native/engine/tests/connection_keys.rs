@@ -166,7 +166,7 @@ fn a_peer_that_uses_a_key_too_early_ends_the_connection() {
 fn the_user_is_told_when_a_key_nears_its_limit() {
     let [mut left, right] = sides(Cipher::Aes256Gcm);
     left.keys = left.keys.map(|keys| Keys {
-        renew_bytes: 1_000,
+        rekey_bytes: 1_000,
         ..keys
     });
     let (writer, reader) = pair::connect(&ShmFabric, &left, &right);

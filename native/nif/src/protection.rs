@@ -5,10 +5,10 @@ use rustler::{Atom, Binary, Decoder, NifResult, Term};
 
 use crate::atoms;
 
-/// The value of `renew_bytes` if the map lacks that key: a quarter of the bytes that a key may seal.
+/// The value of `rekey_bytes` if the map lacks that key: a quarter of the bytes that a key may seal.
 const RENEW_BYTES: u64 = BYTES_MAX / 4;
 
-/// `none | #{cipher := Cipher, send_key := <<_:256>>, receive_key := <<_:256>>, renew_bytes => pos_integer()}`
+/// `none | #{cipher := Cipher, send_key := <<_:256>>, receive_key := <<_:256>>, rekey_bytes => pos_integer()}`
 pub struct ProtectionOption(Option<Protection>);
 
 impl<'a> Decoder<'a> for ProtectionOption {
@@ -21,7 +21,7 @@ impl<'a> Decoder<'a> for ProtectionOption {
             cipher: cipher(field(atoms::cipher())?)?,
             send_key: key(field(atoms::send_key())?)?,
             receive_key: key(field(atoms::receive_key())?)?,
-            renew_bytes: match field(atoms::renew_bytes()) {
+            rekey_bytes: match field(atoms::rekey_bytes()) {
                 Ok(bytes) => bytes.decode()?,
                 Err(_) => RENEW_BYTES,
             },

@@ -28,7 +28,7 @@ pub struct Protection {
     /// The secret of the keys of received records.
     pub receive: Key,
     /// After this many bytes under one key this side seals with the next key.
-    pub renew_bytes: u64,
+    pub rekey_bytes: u64,
     /// The age of a key at which this side seals with the next key. None: no limit.
     pub renew_after: Option<Duration>,
 }
@@ -118,7 +118,7 @@ fn header(bytes: &[u8]) -> Result<Option<Header>, Violation> {
 impl Seal {
     pub fn new(protection: &Protection) -> Seal {
         Seal {
-            sealer: PathSealer::new(protection.cipher, &protection.send, protection.renew_bytes),
+            sealer: PathSealer::new(protection.cipher, &protection.send, protection.rekey_bytes),
             renew_after: protection.renew_after,
             since: Instant::now(),
             opener: PathOpener::new(protection.cipher, &protection.receive),

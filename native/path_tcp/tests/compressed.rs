@@ -26,7 +26,7 @@ fn connection(both: bool, connection: u8, is_sealed: bool) -> [TcpPath; 2] {
                 cipher: Cipher::Aes256Gcm,
                 send: key(side as u8),
                 receive: key(1 - side as u8),
-                renew_bytes: 1 << 20,
+                rekey_bytes: 1 << 20,
                 renew_after: None,
             });
         }

@@ -89,13 +89,13 @@ struct World {
     middle: [Direction; 2],
     cipher: Cipher,
     secret: Secret,
-    renew_bytes: u64,
+    rekey_bytes: u64,
 }
 
 impl World {
-    fn new(cipher: Cipher, renew_bytes: u64) -> World {
+    fn new(cipher: Cipher, rekey_bytes: u64) -> World {
         let secret = Secret::new(b"cookie", b"nonce of the initiator", b"nonce of the acceptor");
-        let (paths, middle) = connection(cipher, &secret, renew_bytes, b"begin");
+        let (paths, middle) = connection(cipher, &secret, rekey_bytes, b"begin");
         let mut roles = [Role::Initiator, Role::Acceptor].into_iter();
         World {
             sides: paths.map(|path| Side {
@@ -106,13 +106,13 @@ impl World {
             middle,
             cipher,
             secret,
-            renew_bytes,
+            rekey_bytes,
         }
     }
 
     /// Both sides resume over a connection of this transcript.
     fn resume(&mut self, transcript: &[u8]) {
-        let (paths, middle) = connection(self.cipher, &self.secret, self.renew_bytes, transcript);
+        let (paths, middle) = connection(self.cipher, &self.secret, self.rekey_bytes, transcript);
         self.middle = middle;
         let [left, right] = &mut self.sides;
         let attempt = left.session.next_attempt();
@@ -187,7 +187,7 @@ impl World {
     }
 }
 
-fn connection(cipher: Cipher, secret: &Secret, renew_bytes: u64, transcript: &[u8]) -> ([TcpPath; 2], [Direction; 2]) {
+fn connection(cipher: Cipher, secret: &Secret, rekey_bytes: u64, transcript: &[u8]) -> ([TcpPath; 2], [Direction; 2]) {
     let (left, near) = stream_pair();
     let (far, right) = stream_pair();
     let key = |role| Key::new(&*secret.of_direction(role, transcript)).expect("32 bytes");
@@ -197,7 +197,7 @@ fn connection(cipher: Cipher, secret: &Secret, renew_bytes: u64, transcript: &[u
             cipher,
             send: key(own),
             receive: key(peer),
-            renew_bytes,
+            rekey_bytes,
             renew_after: None,
         });
         path
@@ -310,7 +310,7 @@ fn a_key_that_is_too_old_is_not_used_any_more() {
         cipher: Cipher::Aes256Gcm,
         send: key(),
         receive: key(),
-        renew_bytes: u64::MAX,
+        rekey_bytes: u64::MAX,
         renew_after: Some(std::time::Duration::ZERO),
     });
     let mut session = End::new(Role::Initiator, 1 << 20);

@@ -229,7 +229,7 @@ impl Order {
             cipher,
             send_key: key(role)?,
             receive_key: key(peer)?,
-            renew_bytes: u64::MAX,
+            rekey_bytes: u64::MAX,
         })
     }
 

@@ -34,11 +34,11 @@ impl<'a> Fields<'a> {
         }
         let [number] = self.array()?;
         let cipher = cipher(number)?;
-        let renew_bytes = self.u64()?;
+        let rekey_bytes = self.u64()?;
         let renew_seconds = u64::from(self.u32()?);
         Some(Some(Sealing {
             cipher,
-            renew_bytes,
+            rekey_bytes,
             renew_after: (renew_seconds > 0).then(|| Duration::from_secs(renew_seconds)),
             transcript: self.bytes(self.0.len())?,
         }))

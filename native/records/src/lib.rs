@@ -102,5 +102,5 @@ pub struct Protection {
     /// The peer's `send_key`.
     pub receive_key: Key,
     /// The user is asked for the next key once this many bytes were sealed under one key.
-    pub renew_bytes: u64,
+    pub rekey_bytes: u64,
 }

@@ -59,12 +59,12 @@ pub struct PathSealer {
     key: AeadKey,
     place: Place,
     usage: Usage,
-    renew_bytes: u64,
+    rekey_bytes: u64,
 }
 
 impl PathSealer {
-    /// Generation 0 has this secret. After `renew_bytes` bytes under one key the next record has the next key.
-    pub fn new(cipher: Cipher, secret: &Key, renew_bytes: u64) -> PathSealer {
+    /// Generation 0 has this secret. After `rekey_bytes` bytes under one key the next record has the next key.
+    pub fn new(cipher: Cipher, secret: &Key, rekey_bytes: u64) -> PathSealer {
         let secret = Secret(secret.copy());
         PathSealer {
             cipher,
@@ -72,14 +72,14 @@ impl PathSealer {
             secret,
             place: Place::default(),
             usage: Usage::default(),
-            renew_bytes: renew_bytes.min(BYTES_MAX / 2),
+            rekey_bytes: rekey_bytes.min(BYTES_MAX / 2),
         }
     }
 
     /// Makes a record of `plain` in `record`: the bytes of `plain`, 1 to [`crate::PLAIN_BYTES_MAX`], and
     /// [`crate::OVERHEAD_BYTES`] more. AES reads the last slice where it is; all others are copied before the cipher.
     pub fn seal(&mut self, plain: &[&[u8]], record: &mut [u8]) {
-        if self.usage.bytes >= self.renew_bytes || self.usage.records >= RENEW_MESSAGES {
+        if self.usage.bytes >= self.rekey_bytes || self.usage.records >= RENEW_MESSAGES {
             self.renew();
         }
         seal::seal(

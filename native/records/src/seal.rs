@@ -26,7 +26,7 @@ pub struct Sealer {
     key: Arc<AeadKey>,
     place: Place,
     usage: Usage,
-    renew_bytes: u64,
+    rekey_bytes: u64,
     /// True if the user was asked for the next key.
     asked: bool,
     /// The last record, and bytes of larger ones before it; private memory.
@@ -40,7 +40,7 @@ impl Sealer {
         cipher: Cipher,
         key: &Key,
         ring_bytes: u32,
-        renew_bytes: u64,
+        rekey_bytes: u64,
     ) -> Result<(Sealer, ControlSealer), Violation> {
         if ring_bytes < RING_BYTES_MIN {
             return Err(Violation::RecordRing(ring_bytes));
@@ -52,7 +52,7 @@ impl Sealer {
             key,
             place: Place::default(),
             usage: Usage::default(),
-            renew_bytes: renew_bytes.min(BYTES_MAX / 2),
+            rekey_bytes: rekey_bytes.min(BYTES_MAX / 2),
             asked: false,
             record: Vec::new(),
         };
@@ -98,7 +98,7 @@ impl Sealer {
     #[inline]
     #[must_use]
     pub fn take_due(&mut self) -> bool {
-        let is_due = self.usage.bytes >= self.renew_bytes || self.usage.records >= RENEW_MESSAGES;
+        let is_due = self.usage.bytes >= self.rekey_bytes || self.usage.records >= RENEW_MESSAGES;
         is_due && !std::mem::replace(&mut self.asked, true)
     }
 

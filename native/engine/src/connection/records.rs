@@ -46,9 +46,9 @@ impl Records {
             cipher,
             send_key,
             receive_key,
-            renew_bytes,
+            rekey_bytes,
         } = protection;
-        let (sealer, control_sealer) = Sealer::new(*cipher, send_key, ring_bytes[0], *renew_bytes)?;
+        let (sealer, control_sealer) = Sealer::new(*cipher, send_key, ring_bytes[0], *rekey_bytes)?;
         let (opener, control_opener) = Opener::new(*cipher, receive_key, ring_bytes[1])?;
         let records = Records {
             cipher: *cipher,

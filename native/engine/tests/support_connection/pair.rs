@@ -49,7 +49,7 @@ pub struct Keys {
     pub cipher: Cipher,
     pub send: [u8; KEY_BYTES],
     pub receive: [u8; KEY_BYTES],
-    pub renew_bytes: u64,
+    pub rekey_bytes: u64,
 }
 
 impl Keys {
@@ -60,7 +60,7 @@ impl Keys {
             cipher,
             send,
             receive,
-            renew_bytes: u64::MAX,
+            rekey_bytes: u64::MAX,
         })
     }
 
@@ -69,7 +69,7 @@ impl Keys {
             cipher: self.cipher,
             send_key: key(self.send),
             receive_key: key(self.receive),
-            renew_bytes: self.renew_bytes,
+            rekey_bytes: self.rekey_bytes,
         }
     }
 }

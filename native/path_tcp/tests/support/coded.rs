@@ -18,7 +18,7 @@ pub fn path(stream: &TcpStream, side: u8, is_compressed: bool, is_sealed: bool) 
             cipher: Cipher::Aes256Gcm,
             send: key(side),
             receive: key(1 - side),
-            renew_bytes: 1 << 20,
+            rekey_bytes: 1 << 20,
             renew_after: None,
         });
     }

@@ -17,7 +17,7 @@ pub struct Sealing<'a> {
     /// The cipher of both sides.
     pub cipher: Cipher,
     /// Maximum number of bytes under one key.
-    pub renew_bytes: u64,
+    pub rekey_bytes: u64,
     /// The age of a key. None: no limit.
     pub renew_after: Option<Duration>,
     /// The bytes that both sides have sent inside TLS, with a nonce of each.
@@ -36,7 +36,7 @@ impl Sealing<'_> {
             cipher: self.cipher,
             send: key(own)?,
             receive: key(peer)?,
-            renew_bytes: self.renew_bytes,
+            rekey_bytes: self.rekey_bytes,
             renew_after: self.renew_after,
         })
     }
