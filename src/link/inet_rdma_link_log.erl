@@ -1,4 +1,4 @@
-%% The log lines and events of a link that stalls, resumes and ends (inet_rdma_link_event). Part of a guard's state.
+%% The log lines and events of a link that stalls, goes on and ends (inet_rdma_link_event). Part of a guard's state.
 -module(inet_rdma_link_log).
 
 -export([new/1, stalled/2, stall_ended/2, ended/4, ended_by/1]).

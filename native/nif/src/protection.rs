@@ -6,7 +6,7 @@ use rustler::{Atom, Binary, Decoder, NifResult, Term};
 use crate::atoms;
 
 /// The value of `rekey_bytes` if the map lacks that key: a quarter of the bytes that a key may seal.
-const RENEW_BYTES: u64 = BYTES_MAX / 4;
+const REKEY_BYTES: u64 = BYTES_MAX / 4;
 
 /// `none | #{cipher := Cipher, send_key := <<_:256>>, receive_key := <<_:256>>, rekey_bytes => pos_integer()}`
 pub struct ProtectionOption(Option<Protection>);
@@ -23,7 +23,7 @@ impl<'a> Decoder<'a> for ProtectionOption {
             receive_key: key(field(atoms::receive_key())?)?,
             rekey_bytes: match field(atoms::rekey_bytes()) {
                 Ok(bytes) => bytes.decode()?,
-                Err(_) => RENEW_BYTES,
+                Err(_) => REKEY_BYTES,
             },
         };
         // With equal keys a record of one direction could be replayed in the other.

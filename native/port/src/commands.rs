@@ -85,8 +85,8 @@ mod command {
     pub const ABANDON: u32 = 21;
     /// `<<Socket:32, SendsCompressed:8, ReceivesCompressed:8, Sealing/binary>>`: begins the session of [`ADOPT`] over
     /// the connection of this descriptor. The port makes a descriptor of its own, as of [`RESUME`]. Sealing: nothing;
-    /// or `<<Cipher:8, RekeyBytes:64, RenewSeconds:32, Transcript/binary>>`. The keys are derived from Transcript, the
-    /// bytes that both sides have sent. Cipher: 1 AES-256-GCM, 2 ChaCha20-Poly1305. RenewSeconds 0: a key may have any
+    /// or `<<Cipher:8, RekeyBytes:64, RekeySeconds:32, Transcript/binary>>`. The keys are derived from Transcript, the
+    /// bytes that both sides have sent. Cipher: 1 AES-256-GCM, 2 ChaCha20-Poly1305. RekeySeconds 0: a key may have any
     /// age.
     pub const ATTACH: u32 = 22;
     /// Answers the numbers of `SEALING`; nothing if the TCP connection is not sealed.

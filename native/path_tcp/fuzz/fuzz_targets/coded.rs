@@ -75,7 +75,7 @@ fuzz_target!(|input: Input| {
             cipher: Cipher::Aes256Gcm,
             send: Key::new(&[8; 32]).expect("32 bytes"),
             receive: key(),
-            renew_bytes: 1000,
+            rekey_bytes: 1000,
             renew_after: None,
         });
     }
