@@ -75,7 +75,7 @@ fn keys_change_under_load() {
                 ends[from]
                     .socket
                     .connection()
-                    .renew_send_key(generation, &next)
+                    .rekey_sending(generation, &next)
                     .expect("the next one");
                 let _finished_already = ends[from].socket.connection().tick();
             }
@@ -98,7 +98,7 @@ fn a_change_shows_at_the_peer_though_nothing_is_sent() {
             .expect("room");
         writer
             .connection()
-            .renew_send_key(generation, &key([generation as u8; 32]))
+            .rekey_sending(generation, &key([generation as u8; 32]))
             .expect("the next one");
         writer.connection().tick().expect("it is up");
         write(&writer, &[b"x"]);
@@ -118,7 +118,7 @@ fn keys_change_in_a_direction_that_carries_no_records() {
             .expect("room");
         writer
             .connection()
-            .renew_send_key(generation, &next)
+            .rekey_sending(generation, &next)
             .expect("the next one");
         writer.connection().tick().expect("it is up");
         assert_eq!(read(&reader), (Vec::new(), ReadEnd::Empty));
@@ -142,7 +142,7 @@ fn records_that_lie_unread_keep_their_keys() {
         write(&writer, &[&[generation as u8]]);
         writer
             .connection()
-            .renew_send_key(generation, &next)
+            .rekey_sending(generation, &next)
             .expect("the next one");
         writer.connection().tick().expect("it is up");
         reader.connection().attend(false);
@@ -155,7 +155,7 @@ fn a_peer_that_uses_a_key_too_early_ends_the_connection() {
     let (writer, reader) = connect(Cipher::Aes256Gcm);
     writer
         .connection()
-        .renew_send_key(1, &key([1; 32]))
+        .rekey_sending(1, &key([1; 32]))
         .expect("the next one");
     write(&writer, &[b"x"]);
     let expected = Violation::KeyGeneration { said: 1, present: 0 };
@@ -183,7 +183,7 @@ fn the_user_is_told_when_a_key_nears_its_limit() {
             .expect("room");
         writer
             .connection()
-            .renew_send_key(round, &key([1; 32]))
+            .rekey_sending(round, &key([1; 32]))
             .expect("the next one");
         assert_eq!(read(&reader).0.len(), 3);
     }
@@ -197,7 +197,7 @@ fn a_plain_connection_takes_no_keys() {
         Err(KeyRefused::Plain)
     );
     assert_eq!(
-        plain.connection().renew_send_key(1, &key([1; 32])),
+        plain.connection().rekey_sending(1, &key([1; 32])),
         Err(KeyRefused::Plain)
     );
     assert_eq!(plain.connection().sealed_by(), None);

@@ -38,7 +38,7 @@ fn link_send_key<'a>(
 ) -> NifResult<Term<'a>> {
     let key = key(bytes)?;
     Ok(match link.connection() {
-        Some(connection) => taken(env, connection.renew_send_key(generation, &key)),
+        Some(connection) => taken(env, connection.rekey_sending(generation, &key)),
         None => terms::closed_error(env),
     })
 }
@@ -69,7 +69,7 @@ fn send_key<'a>(
     let key = key(bytes)?;
     let connection = guard.connection();
     let result = messages::with_env(env, || {
-        connection.renew_send_key(generation, &key)?;
+        connection.rekey_sending(generation, &key)?;
         // The guard learns of the connection's end by its own message `ended`.
         let _ = connection.tick();
         Ok(())

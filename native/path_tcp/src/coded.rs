@@ -58,7 +58,7 @@ impl Coded {
             self.held = Vec::new();
         }
         if let Some(seal) = &mut self.seal {
-            seal.renew_if_old();
+            seal.rekey_if_old();
         }
         while session.poll_transmit() {
             let stopped = match self.sends_plain() {

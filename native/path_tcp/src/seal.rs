@@ -30,7 +30,7 @@ pub struct Protection {
     /// After this many bytes under one key this side seals with the next key.
     pub rekey_bytes: u64,
     /// The age of a key at which this side seals with the next key. None: no limit.
-    pub renew_after: Option<Duration>,
+    pub rekey_after: Option<Duration>,
 }
 
 /// The state of the seals of a path.
@@ -48,7 +48,7 @@ pub struct SealState {
 #[derive(Debug)]
 pub(crate) struct Seal {
     sealer: PathSealer,
-    renew_after: Option<Duration>,
+    rekey_after: Option<Duration>,
     /// The time at which the sealer took its present key.
     since: Instant,
     opener: PathOpener,
@@ -119,7 +119,7 @@ impl Seal {
     pub fn new(protection: &Protection) -> Seal {
         Seal {
             sealer: PathSealer::new(protection.cipher, &protection.send, protection.rekey_bytes),
-            renew_after: protection.renew_after,
+            rekey_after: protection.rekey_after,
             since: Instant::now(),
             opener: PathOpener::new(protection.cipher, &protection.receive),
             partial: Partial::default(),
@@ -135,9 +135,9 @@ impl Seal {
     }
 
     /// Takes the next key if the present one is too old.
-    pub fn renew_if_old(&mut self) {
-        if self.renew_after.is_some_and(|after| self.since.elapsed() >= after) && self.sealer.usage().records > 0 {
-            self.sealer.renew();
+    pub fn rekey_if_old(&mut self) {
+        if self.rekey_after.is_some_and(|after| self.since.elapsed() >= after) && self.sealer.usage().records > 0 {
+            self.sealer.rekey();
             self.since = Instant::now();
         }
     }

@@ -27,7 +27,7 @@ fn connection(both: bool, connection: u8, is_sealed: bool) -> [TcpPath; 2] {
                 send: key(side as u8),
                 receive: key(1 - side as u8),
                 rekey_bytes: 1 << 20,
-                renew_after: None,
+                rekey_after: None,
             });
         }
         let (sends, receives) = if side == 0 { (true, both) } else { (both, true) };

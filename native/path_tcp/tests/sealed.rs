@@ -198,7 +198,7 @@ fn connection(cipher: Cipher, secret: &Secret, rekey_bytes: u64, transcript: &[u
             send: key(own),
             receive: key(peer),
             rekey_bytes,
-            renew_after: None,
+            rekey_after: None,
         });
         path
     };
@@ -311,7 +311,7 @@ fn a_key_that_is_too_old_is_not_used_any_more() {
         send: key(),
         receive: key(),
         rekey_bytes: u64::MAX,
-        renew_after: Some(std::time::Duration::ZERO),
+        rekey_after: Some(std::time::Duration::ZERO),
     });
     let mut session = End::new(Role::Initiator, 1 << 20);
     for generation in 0..3 {

@@ -35,11 +35,11 @@ impl<'a> Fields<'a> {
         let [number] = self.array()?;
         let cipher = cipher(number)?;
         let rekey_bytes = self.u64()?;
-        let renew_seconds = u64::from(self.u32()?);
+        let rekey_seconds = u64::from(self.u32()?);
         Some(Some(Sealing {
             cipher,
             rekey_bytes,
-            renew_after: (renew_seconds > 0).then(|| Duration::from_secs(renew_seconds)),
+            rekey_after: (rekey_seconds > 0).then(|| Duration::from_secs(rekey_seconds)),
             transcript: self.bytes(self.0.len())?,
         }))
     }

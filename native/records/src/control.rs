@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::aead::{AeadKey, Kind};
 use crate::keyring::Keyring;
-use crate::limits::{MESSAGES_MAX, RENEW_MESSAGES, UsedUp};
+use crate::limits::{MESSAGES_MAX, REKEY_MESSAGES, UsedUp};
 use crate::violation::{KeyRefused, Violation};
 use crate::wire::TAG_BYTES;
 
@@ -43,7 +43,7 @@ impl ControlSealer {
         }
     }
 
-    pub(crate) fn renew(&mut self, generation: u32, key: Arc<AeadKey>) {
+    pub(crate) fn rekey(&mut self, generation: u32, key: Arc<AeadKey>) {
         self.key = key;
         self.generation = generation;
         self.messages = 0;
@@ -68,7 +68,7 @@ impl ControlSealer {
     /// As [`crate::Sealer::take_due`].
     #[must_use]
     pub fn take_due(&mut self) -> bool {
-        self.messages >= RENEW_MESSAGES && !std::mem::replace(&mut self.asked, true)
+        self.messages >= REKEY_MESSAGES && !std::mem::replace(&mut self.asked, true)
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A [`Sealer`] makes a record of a run of user bytes, one for each transfer; the peer's [`Opener`] checks and decrypts
 //! it. A [`ControlSealer`] and a [`ControlOpener`] do the same for control messages, which stay readable. Each
-//! direction has a key of its own. New keys come by generation ([`Sealer::renew`], [`Opener::install`]).
+//! direction has a key of its own. New keys come by generation ([`Sealer::rekey`], [`Opener::install`]).
 //!
 //! A [`PathSealer`] and a [`PathOpener`] do the same for bytes that arrive in order, as over TCP. Both derive each key
 //! from the previous key, so that a new key needs no message.
@@ -82,7 +82,7 @@ mod wire;
 pub use aead::{Cipher, KEY_BYTES, Key};
 pub use control::{CONTROL_BYTES, ControlOpener, ControlSealer};
 pub use keyring::KEYS_MAX;
-pub use limits::{BYTES_MAX, MESSAGES_MAX, RENEW_MESSAGES, UsedUp};
+pub use limits::{BYTES_MAX, MESSAGES_MAX, REKEY_MESSAGES, UsedUp};
 pub use open::Opener;
 pub use path::{PathOpener, PathSealer};
 pub use seal::{Sealer, Usage};

@@ -5,7 +5,7 @@
 pub const MESSAGES_MAX: u64 = 1 << 31;
 
 /// The user is asked for a new key from this number of messages on.
-pub const RENEW_MESSAGES: u64 = MESSAGES_MAX / 2;
+pub const REKEY_MESSAGES: u64 = MESSAGES_MAX / 2;
 
 /// Bytes of records under one key, at most: RFC 8446, section 5.5, allows AES-GCM 2^24.5 records of 2^14 bytes, that is
 /// 2^38.5 bytes, to keep an attacker's advantage below 2^-57.

@@ -8,7 +8,7 @@ use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk};
 use zeroize::Zeroizing;
 
 use crate::aead::{AeadKey, Cipher, KEY_BYTES, Key, Kind};
-use crate::limits::{BYTES_MAX, RENEW_MESSAGES};
+use crate::limits::{BYTES_MAX, REKEY_MESSAGES};
 use crate::seal::{self, Usage};
 use crate::violation::Violation;
 use crate::wire::{self, Header, Place, TAG_BYTES};
@@ -79,8 +79,8 @@ impl PathSealer {
     /// Makes a record of `plain` in `record`: the bytes of `plain`, 1 to [`crate::PLAIN_BYTES_MAX`], and
     /// [`crate::OVERHEAD_BYTES`] more. AES reads the last slice where it is; all others are copied before the cipher.
     pub fn seal(&mut self, plain: &[&[u8]], record: &mut [u8]) {
-        if self.usage.bytes >= self.rekey_bytes || self.usage.records >= RENEW_MESSAGES {
-            self.renew();
+        if self.usage.bytes >= self.rekey_bytes || self.usage.records >= REKEY_MESSAGES {
+            self.rekey();
         }
         seal::seal(
             (self.cipher, &self.key),
@@ -92,7 +92,7 @@ impl PathSealer {
     }
 
     /// The next record has the next key.
-    pub fn renew(&mut self) {
+    pub fn rekey(&mut self) {
         self.secret = self.secret.next();
         self.key = self.secret.key(self.cipher);
         self.usage = Usage {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::aead::{AeadKey, Cipher, Key, Kind};
 use crate::control::ControlSealer;
-use crate::limits::{BYTES_MAX, MESSAGES_MAX, RENEW_MESSAGES, UsedUp};
+use crate::limits::{BYTES_MAX, MESSAGES_MAX, REKEY_MESSAGES, UsedUp};
 use crate::violation::{KeyRefused, Violation};
 use crate::wire::{self, HEADER_BYTES, Header, OVERHEAD_BYTES, Place, RING_BYTES_MIN};
 
@@ -98,7 +98,7 @@ impl Sealer {
     #[inline]
     #[must_use]
     pub fn take_due(&mut self) -> bool {
-        let is_due = self.usage.bytes >= self.rekey_bytes || self.usage.records >= RENEW_MESSAGES;
+        let is_due = self.usage.bytes >= self.rekey_bytes || self.usage.records >= REKEY_MESSAGES;
         is_due && !std::mem::replace(&mut self.asked, true)
     }
 
@@ -109,13 +109,13 @@ impl Sealer {
     }
 
     /// Records and control messages are sealed under `key` from here on. The peer must have it already.
-    pub fn renew(&mut self, generation: u32, key: &Key, control: &mut ControlSealer) -> Result<(), KeyRefused> {
+    pub fn rekey(&mut self, generation: u32, key: &Key, control: &mut ControlSealer) -> Result<(), KeyRefused> {
         let next = self.usage.generation.wrapping_add(1);
         if generation != next {
             return Err(KeyRefused::Generation { said: generation, next });
         }
         self.key = Arc::new(AeadKey::new(self.cipher, key));
-        control.renew(generation, Arc::clone(&self.key));
+        control.rekey(generation, Arc::clone(&self.key));
         self.usage = Usage {
             generation,
             ..Usage::default()
@@ -161,7 +161,7 @@ pub(crate) fn seal(
 
 #[cfg(test)]
 mod tests {
-    use super::{BYTES_MAX, Cipher, Key, MESSAGES_MAX, RENEW_MESSAGES, Sealer, UsedUp};
+    use super::{BYTES_MAX, Cipher, Key, MESSAGES_MAX, REKEY_MESSAGES, Sealer, UsedUp};
 
     fn sealer() -> Sealer {
         let key = Key::new(&[1; 32]).expect("32 bytes");
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn a_key_ends_with_its_messages_and_with_its_bytes() {
         let mut sealer = sealer();
-        sealer.usage.records = RENEW_MESSAGES;
+        sealer.usage.records = REKEY_MESSAGES;
         assert!(sealer.take_due());
         sealer.usage.records = MESSAGES_MAX - 1;
         assert_eq!(sealer.check(), Ok(()));

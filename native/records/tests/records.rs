@@ -55,12 +55,12 @@ impl Way {
         Ok(plain)
     }
 
-    fn renew(&mut self, generation: u32, byte: u8) {
+    fn rekey(&mut self, generation: u32, byte: u8) {
         self.opener
             .install(generation, &key(byte), &mut self.control_opener)
             .expect("the next one");
         self.sealer
-            .renew(generation, &key(byte), &mut self.control_sealer)
+            .rekey(generation, &key(byte), &mut self.control_sealer)
             .expect("the next one");
     }
 }
@@ -248,7 +248,7 @@ fn keys_change_with_records_and_controls_under_way() {
         let under_way = way.seal(b"before the change");
         let mut message = control(1);
         way.control_sealer.seal(&mut message).expect("a fresh key");
-        way.renew(generation, generation as u8 + 10);
+        way.rekey(generation, generation as u8 + 10);
         let behind = way.seal(b"behind it");
         let mut behind_message = control(2);
         way.control_sealer.seal(&mut behind_message).expect("a fresh key");
@@ -266,10 +266,10 @@ fn keys_change_with_records_and_controls_under_way() {
 fn a_key_of_the_past_opens_nothing() {
     let mut way = Way::new(Cipher::Aes256Gcm);
     let old = way.seal(b"old");
-    way.renew(1, 50);
+    way.rekey(1, 50);
     let new = way.seal(b"new");
     let mut receiver = Way::new(Cipher::Aes256Gcm);
-    receiver.renew(1, 50);
+    receiver.rekey(1, 50);
     // Left out: the first. The record of the new key is not at its place.
     assert!(receiver.open(&new).is_err());
     assert!(matches!(
@@ -289,7 +289,7 @@ fn keys_come_in_order_and_not_too_many_at_a_time() {
     }
     let next = KEYS_MAX as u32;
     assert_eq!(install(next), Err(KeyRefused::TooMany(KEYS_MAX - 1)));
-    let renewed = way.sealer.renew(2, &key(5), &mut way.control_sealer);
+    let renewed = way.sealer.rekey(2, &key(5), &mut way.control_sealer);
     assert_eq!(renewed, Err(KeyRefused::Generation { said: 2, next: 1 }));
 }
 
@@ -299,7 +299,7 @@ fn keys_change_where_no_records_come() {
     let mut way = Way::new(Cipher::Aes256Gcm);
     for generation in 1..=3 * KEYS_MAX as u32 {
         way.opener.drop_passed(&way.control_opener);
-        way.renew(generation, 5);
+        way.rekey(generation, 5);
         let mut message = control(1);
         way.control_sealer.seal(&mut message).expect("a fresh key");
         way.control_opener.open(&mut message).expect("the peer's");
@@ -316,7 +316,7 @@ fn a_key_is_kept_until_a_control_message_comes_under_a_later_one() {
     let record = way.seal(b"under way");
     let mut message = control(1);
     way.control_sealer.seal(&mut message).expect("a fresh key");
-    way.renew(1, 5);
+    way.rekey(1, 5);
     way.control_opener.open(&mut message).expect("the peer's");
     way.opener.drop_passed(&way.control_opener);
     assert_eq!(way.open(&record).as_deref(), Ok(&b"under way"[..]));
@@ -337,7 +337,7 @@ fn the_user_is_asked_once_for_each_key() {
         assert!(sealer.take_due());
         sealer.seal(60, &[&[0; 60]]);
         assert!(!sealer.take_due(), "asked twice");
-        sealer.renew(generation, &key(2), &mut control).expect("the next one");
+        sealer.rekey(generation, &key(2), &mut control).expect("the next one");
     }
 }
 

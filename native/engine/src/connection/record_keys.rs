@@ -33,11 +33,11 @@ impl Connection {
 
     /// From now on seals under this side's key of the next generation, which the peer must have installed. Call
     /// [`Self::tick`] after it, so that the peer sees the change even if nothing else is sent.
-    pub fn renew_send_key(&self, generation: u32, key: &Key) -> Result<(), KeyRefused> {
+    pub fn rekey_sending(&self, generation: u32, key: &Key) -> Result<(), KeyRefused> {
         let records = self.records.as_ref().ok_or(KeyRefused::Plain)?;
         let mut sealer = records.sealer.lock();
         let mut core = self.core.lock();
         let state = core.records.as_mut().ok_or(KeyRefused::Plain)?;
-        sealer.renew(generation, key, &mut state.control_sealer)
+        sealer.rekey(generation, key, &mut state.control_sealer)
     }
 }

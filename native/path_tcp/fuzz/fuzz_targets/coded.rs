@@ -32,7 +32,7 @@ enum Throw {
     /// A block of this header, in a record where the path is sealed.
     Block { kind: u8, plain: u16, wire: i8, data: Vec<u8> },
     /// The next record has the next key.
-    Renew,
+    Rekey,
 }
 
 /// Counts what it gets.
@@ -76,7 +76,7 @@ fuzz_target!(|input: Input| {
             send: Key::new(&[8; 32]).expect("32 bytes"),
             receive: key(),
             rekey_bytes: 1000,
-            renew_after: None,
+            rekey_after: None,
         });
     }
     path.compress(Codec::new(false, input.is_compressed).expect("memory"));
@@ -85,8 +85,8 @@ fuzz_target!(|input: Input| {
     for throw in input.throws {
         let bytes = match throw {
             Throw::Raw(bytes) => bytes,
-            Throw::Renew => {
-                sealer.renew();
+            Throw::Rekey => {
+                sealer.rekey();
                 continue;
             }
             Throw::Sealed(bytes) => sealed(&mut sealer, input.is_sealed, bytes),

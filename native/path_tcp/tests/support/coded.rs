@@ -19,7 +19,7 @@ pub fn path(stream: &TcpStream, side: u8, is_compressed: bool, is_sealed: bool) 
             send: key(side),
             receive: key(1 - side),
             rekey_bytes: 1 << 20,
-            renew_after: None,
+            rekey_after: None,
         });
     }
     path.compress(Codec::new(is_compressed, is_compressed).expect("memory"));

@@ -19,7 +19,7 @@ pub struct Sealing<'a> {
     /// Maximum number of bytes under one key.
     pub rekey_bytes: u64,
     /// The age of a key. None: no limit.
-    pub renew_after: Option<Duration>,
+    pub rekey_after: Option<Duration>,
     /// The bytes that both sides have sent inside TLS, with a nonce of each.
     pub transcript: &'a [u8],
 }
@@ -37,7 +37,7 @@ impl Sealing<'_> {
             send: key(own)?,
             receive: key(peer)?,
             rekey_bytes: self.rekey_bytes,
-            renew_after: self.renew_after,
+            rekey_after: self.rekey_after,
         })
     }
 }

@@ -26,7 +26,7 @@ enum Event {
     /// The sender's.
     Seal(Vec<Vec<u8>>),
     Control([u8; 5]),
-    Renew,
+    Rekey,
     Install,
     /// The stranger's.
     ChangeBit { at: u16 },
@@ -122,10 +122,10 @@ impl Ends {
                 self.control_sealer.seal(&mut message).expect("few messages");
                 self.controls.push_back(message);
             }
-            Event::Renew => {
+            Event::Rekey => {
                 let next = self.sent_generation + 1;
                 if next <= self.installed_generation {
-                    let renewed = self.sealer.renew(next, &key(next), &mut self.control_sealer);
+                    let renewed = self.sealer.rekey(next, &key(next), &mut self.control_sealer);
                     renewed.expect("the next one");
                     self.sent_generation = next;
                 }
