@@ -10,7 +10,7 @@
 -export([ticks_while_idle/1, ticks_while_blocked/1, ticks_under_one_way_bulk/1, pings_under_bulk/1]).
 -export([smaller_busy_limit/1, receivers_keep_up_beside_busy_processes/1, idle_cluster_uses_no_cpu/1]).
 %% Called in the nodes under test.
--export([start_busy/1, flood/3, sink/2]).
+-export([flood/3, sink/2]).
 
 -define(MB, 1048576).
 
@@ -112,19 +112,12 @@ smaller_busy_limit(_Config) ->
 %% With one scheduler, a port that takes all its turns fills the mailboxes of receivers that do not run meanwhile.
 receivers_keep_up_beside_busy_processes(_Config) ->
     [A, B] = inet_rdma_test_node:connected_pair(#{args => ["+S", "1:1"], rdma => [{ring_bytes, 2 * ?MB}]}),
-    ok = call(B, ?MODULE, start_busy, [50]),
+    _ = call(B, inet_rdma_test_remote, spin, [50]),
     Senders = 4,
     Count = 150000,
     Most = call(A, ?MODULE, flood, [name(B), Senders, Count]),
     ct:pal("of ~b messages ~b waited in a mailbox at most", [Count, Most]),
     ?assert(Most < Count div 2).
-
-%% Processes that compute at normal priority until the node stops.
-start_busy(Count) ->
-    [spawn(fun spin/0) || _ <- lists:seq(1, Count)],
-    ok.
-
-spin() -> spin().
 
 %% Sends this number of messages of 1 KB to each of the receivers, which run before processes that compute. Returns the
 %% longest mailbox that one of them has had.

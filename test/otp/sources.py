@@ -67,7 +67,7 @@ def download(version, folder):
         package = ""
     if not re.match(rf"1:{re.escape(version)}\b", package):
         raise Unavailable(f"the Erlang/OTP {version} in PATH is not Debian's, whose sources apt-get could fetch")
-    apt = apt_get(folder / "apt")
+    apt = apt_get(folder / "apt", "deb-src")
     output_of(*apt, "update")
     # A mirror may have the upstream sources, which all revisions of the package share, and no longer this revision.
     done = subprocess.run([*apt, "--download-only", "source", f"erlang={package}"], cwd=folder, capture_output=True,
@@ -78,9 +78,9 @@ def download(version, folder):
     return archives[0]
 
 
-def apt_get(folder):
-    """The command, with the machine's own sources of packages turned into sources of source packages. Nothing outside
-    the folder is read but keys, and nothing is written."""
+def apt_get(folder, kind):
+    """The command, with the machine's own sources of packages turned into sources of this kind, deb or deb-src. Nothing
+    outside the folder is read but keys, and nothing is written."""
     parts = folder / "parts"
     parts.mkdir(parents=True)
     (folder / "lists/partial").mkdir(parents=True)
@@ -89,7 +89,7 @@ def apt_get(folder):
     for file in [etc / "sources.list", *(etc / "sources.list.d").glob("*.list"),
                  *(etc / "sources.list.d").glob("*.sources")]:
         if file.exists():
-            text = re.sub(r"^deb\b|(?<=^Types:) *deb\b.*", "deb-src", file.read_text(encoding="utf-8"), flags=re.M)
+            text = re.sub(r"^deb(-src)?\b|(?<=^Types:) *deb\b.*", kind, file.read_text(encoding="utf-8"), flags=re.M)
             (parts / file.name).write_text(text, encoding="utf-8")
     settings = {
         "Dir::Etc::sourcelist": "/dev/null", "Dir::Etc::sourceparts": parts, "Dir::State::lists": folder / "lists",
