@@ -127,16 +127,19 @@ pub fn echoing_child(fabric: &dyn Fabric) {
 /// More bytes than a fabric may keep in a queue entry until a poll.
 const LAST: [u8; 100] = [b'!'; 100];
 
+/// The byte of a second write, behind the bytes of `LAST`.
+const MARK: [u8; 1] = [b'?'];
+
 pub fn a_killed_process_is_seen_at_once(fabric: &dyn Fabric, child: &str) {
     let mut listener = listen(fabric, parameters());
     let mut child = run_child(child, listener.port());
     let end = accept(&mut *listener).expect("the child");
-    // The child posts 20 messages and a write. When the last byte of the write is here, all are in the queue, from
-    // which nothing was taken yet.
+    // The child posts 20 messages, a write and a second one. When the byte of the second write is here, all before it
+    // are in the queue, from which nothing was taken yet.
     eventually("the child has posted all", || {
         // Over TCP bytes come into memory as this side polls.
         end.poll(&mut []).expect("an honest peer");
-        read(end.memory(), LAST.len() - 1, 1) == b"!"
+        read(end.memory(), LAST.len(), 1) == MARK
     });
     assert!(end.check_alive().is_ok());
     let killed = Instant::now();
@@ -147,13 +150,8 @@ pub fn a_killed_process_is_seen_at_once(fabric: &dyn Fabric, child: &str) {
     for number in 0..20 {
         assert_eq!(poll_one(&*end), Completion::Control(numbered(number)));
     }
-    // Over iWARP the notice follows the write as a message of its own, which may not have been sent in time.
-    let mut out = [Completion::Notice(NOTICE)];
-    match end.poll(&mut out) {
-        Ok(taken) => assert_eq!((taken, out[0]), (1, Completion::Notice(notice(LAST.len())))),
-        Err(FabricError::PeerGone) => println!("the last notice did not come"),
-        Err(error) => panic!("{error}"),
-    }
+    assert_eq!(poll_one(&*end), Completion::Notice(notice(LAST.len())));
+    assert_eq!(read(end.memory(), 0, LAST.len()), LAST);
     assert!(!child.wait().success());
     // The dead peer does not hinder the next one.
     let (client, server) = join(fabric, &mut *listener);
@@ -168,8 +166,13 @@ pub fn waiting_child(fabric: &dyn Fabric) {
     for number in 0..20 {
         end.post_control(&numbered(number)).expect("room");
     }
-    end.post(&[&LAST], end.remote_hello().ring, notice(LAST.len()))
-        .expect("room");
+    let target = end.remote_hello().ring;
+    write(&*end, &[&LAST], target, notice(LAST.len()));
+    let target = inet_rdma_stream::RemoteAddress {
+        address: target.address + LAST.len() as u64,
+        ..target
+    };
+    write(&*end, &[&MARK], target, notice(LAST.len() + MARK.len()));
     await_end(&*end);
 }
 
