@@ -8,6 +8,7 @@ export INET_RDMA_REQUIRE_NATIVE ?= 1
 
 ebin := $(CURDIR)/_build/$(MIX_ENV)/lib/inet_rdma/ebin
 check_ebin := $(CURDIR)/_build/check/lib/inet_rdma/ebin
+tools_of = $(1:inet_rdma/ebin=inet_rdma_tools/ebin)
 
 # loom replaces the atomics of everything, so its objects are kept apart.
 loom_target := $(or $(CARGO_TARGET_DIR),$(CURDIR)/native/target)/loom
@@ -127,8 +128,8 @@ CT_LOGS := _build/ct
 test-erlang: build ## run the Common Test suites (SUITE=name for one)
 	epmd -daemon
 	@mkdir -p $(CT_LOGS)
-	ct_run -noinput -sname inet_rdma_ct_$$$$ -pa $(ebin) -dir test/ct $(if $(SUITE),-suite $(SUITE)) \
-	  -logdir $(CT_LOGS) -ct_hooks cth_surefire
+	ct_run -noinput -sname inet_rdma_ct_$$$$ -pa $(ebin) -pa $(call tools_of,$(ebin)) -dir test/ct \
+	  $(if $(SUITE),-suite $(SUITE)) -logdir $(CT_LOGS) -ct_hooks cth_surefire
 test-erlang-%:
 	$(MAKE) --no-print-directory test-erlang CT_LOGS=_build/ct/$* \
 	  SUITE="$(filter-out upgrade_SUITE,$(notdir $(basename $(wildcard test/ct/[$*]*_SUITE.erl))))"
@@ -211,9 +212,11 @@ check-native: ## rustfmt and clippy, with and without the verbs fabric, and that
 check-beam: ## mix format, every Elixir and Erlang warning an error, and the layers of the Erlang modules
 	mix format --check-formatted
 	MIX_BUILD_PATH=_build/check mix compile --force --warnings-as-errors
-	scripts/layers $(check_ebin)
+	rm -rf _build/check/lib/inet_rdma_tools
+	ERL_COMPILER_OPTIONS=warnings_as_errors scripts/build-tools _build/check/lib
+	scripts/layers $(check_ebin) $(call tools_of,$(check_ebin))
 	@mkdir -p _build/check/ct
-	erlc +warnings_as_errors -pa $(check_ebin) -o _build/check/ct \
+	erlc +warnings_as_errors -pa $(check_ebin) -pa $(call tools_of,$(check_ebin)) -o _build/check/ct \
 	  $(wildcard test/ct/*.erl test/vm/ct/*.erl test/otp/*.erl examples/*.erl)
 	rebar3 compile
 
@@ -222,11 +225,12 @@ check-scripts: ## shellcheck, ruff, and the rules of scripts/gate
 	scripts/lint
 	scripts/gate
 
+erlang_sources := filelib:wildcard("src/**/*.erl") ++ filelib:wildcard("inet_rdma_tools/src/*.erl")
 # edoc:files/2 ends with an error for a comment or a type that it cannot read.
 docs: ## render the documentation: native/target/doc, _build/edoc; with the program ex_doc also _build/site
 	cd native && RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
 	ERL_CRASH_DUMP_SECONDS=0 erl -noinput -boot start_clean -eval \
-	  'edoc:files(filelib:wildcard("src/**/*.erl"), [{dir, "_build/edoc"}, {preprocess, true}]), halt().'
+	  'edoc:files($(erlang_sources), [{dir, "_build/edoc"}, {preprocess, true}]), halt().'
 	@if command -v ex_doc >/dev/null; then $(MAKE) site; else \
 	  echo "inet_rdma: no site: ex_doc is not in PATH (a release of github.com/elixir-lang/ex_doc has it)"; fi
 
@@ -234,7 +238,7 @@ docs: ## render the documentation: native/target/doc, _build/edoc; with the prog
 as_chunks := [{doclet, edoc_doclet_chunks}, {layout, edoc_layout_chunks}]
 site: build ## render guides and modules with the program ex_doc: _build/site
 	ERL_CRASH_DUMP_SECONDS=0 erl -noinput -boot start_clean -eval \
-	  'edoc:files(filelib:wildcard("src/**/*.erl"), [{dir, "$(ebin)/../doc"}, {preprocess, true} | $(as_chunks)]), halt().'
+	  'edoc:files($(erlang_sources), [{dir, "$(ebin)/../doc"}, {preprocess, true} | $(as_chunks)]), halt().'
 	mix run --no-compile --no-start -e \
 	  'File.write!("_build/ex_doc.exs", inspect(Mix.Project.config()[:docs], limit: :infinity))'
 	rm -rf _build/site
@@ -247,7 +251,7 @@ deny: ## check licences, advisories and sources of the crates (cargo install car
 	cd native && cargo deny check
 
 dialyzer: ## run Dialyzer over the Erlang and Elixir modules
-	scripts/dialyzer $(check_ebin)
+	scripts/dialyzer $(check_ebin) $(call tools_of,$(check_ebin))
 
 clean: ## remove what was built
 	rm -rf _build native/target priv/inet_rdma_nif.so bench/out test/ct/*.beam test/projects/*/_build

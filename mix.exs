@@ -1,5 +1,6 @@
 Code.require_file("lib/mix/tasks/compile.inet_rdma_app.exs", __DIR__)
 Code.require_file("lib/mix/tasks/compile.inet_rdma_native.exs", __DIR__)
+Code.require_file("lib/mix/tasks/compile.inet_rdma_tools.exs", __DIR__)
 
 defmodule InetRdma.MixProject do
   use Mix.Project
@@ -16,8 +17,10 @@ defmodule InetRdma.MixProject do
       version: List.to_string(@app[:vsn]),
       description: List.to_string(@app[:description]),
       elixir: "~> 1.14",
-      compilers: (Mix.compilers() -- [:app]) ++ [:inet_rdma_app, :inet_rdma_native],
+      compilers: (Mix.compilers() -- [:app]) ++ [:inet_rdma_app, :inet_rdma_tools, :inet_rdma_native],
       elixirc_paths: elixirc_paths(Mix.env()),
+      # Of the application inet_rdma_tools: the Mix tasks load it before they call it.
+      elixirc_options: [no_warn_undefined: [:inet_rdma_certify, :inet_rdma_doctor, :inet_rdma_flight]],
       erlc_options: erlc_options(Mix.env()),
       deps: [],
       package: package(),
@@ -35,7 +38,8 @@ defmodule InetRdma.MixProject do
       licenses: Enum.map(@app[:licenses], &List.to_string/1),
       links: Map.new(@app[:links], fn {name, address} -> {List.to_string(name), List.to_string(address)} end),
       files:
-        ~w(mix.exs rebar.config README.md CHANGELOG.md CONTRIBUTING.md LICENSE docs lib src scripts priv/.gitkeep) ++
+        ~w(mix.exs rebar.config README.md CHANGELOG.md CONTRIBUTING.md LICENSE docs lib src inet_rdma_tools scripts) ++
+          ~w(priv/.gitkeep) ++
           ~w(native/Cargo.toml native/Cargo.lock native/*/Cargo.toml native/*/README.md native/*/build.rs) ++
           ~w(native/*/src native/*/benches)
     ]

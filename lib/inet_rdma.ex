@@ -241,14 +241,6 @@ defmodule InetRdma do
   def message(%Socket{handle: handle}, {:inet_rdma_received, handle, ref, result}), do: {:received, ref, result}
   def message(%Socket{}, _message), do: :unknown
 
-  @doc """
-  A report on the fabrics of this machine, which of them carry a node's links, and the causes that keep links on TCP.
-
-  `mix inet_rdma.doctor` prints it.
-  """
-  @spec doctor() :: :inet_rdma_doctor.report()
-  def doctor, do: :inet_rdma.doctor()
-
   defp erlang_host(host) when is_binary(host), do: String.to_charlist(host)
   defp erlang_host(host), do: host
 end

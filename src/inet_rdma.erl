@@ -8,7 +8,7 @@
 -export([send/2, recv/2, recv/3, shutdown/2, close/1]).
 -export([post_send/2, post_recv/2, cancel/2, sendfile/2, sendfile/5]).
 -export([peername/1, sockname/1, port/1, setopts/2, getopts/2, getstat/1, getstat/2, info/0, info/1]).
--export([is_local/1, format_error/1, doctor/0, i/0, history/1]).
+-export([is_local/1, format_error/1, load_tools/0, i/0, history/1]).
 -export_type([socket/0, listener/0, address/0, option/0, reason/0, info/0]).
 
 %% The largest length that a receive can ask for.
@@ -304,16 +304,25 @@ i() ->
 info(#inet_rdma_socket{conn = Conn}) -> inet_rdma_info:of_connection(Conn);
 info(Node) when is_atom(Node) -> inet_rdma_info:of_node(Node).
 
-%% @doc A report on this machine's fabrics, which of them carry a node's links, and the causes that keep links on TCP.
-%% It also names this node's links that stayed on TCP, lose their connections often, are suspected, or go over another
-%% node. Opens each RDMA device, and a connection of this node to itself. inet_rdma_doctor prints the report.
--spec doctor() -> inet_rdma_doctor:report().
-doctor() ->
-    inet_rdma_doctor:doctor().
+%% @doc Loads the application inet_rdma_tools: the doctor, certify, the reader of the flight recorder's files. It lies
+%% in the code path, beside the directory of inet_rdma, or in an archive beside ebin. {error, not_found}: it lies
+%% nowhere; a release is made without it unless it lists it.
+-spec load_tools() -> ok | {error, not_found}.
+load_tools() ->
+    Ebin = filename:absname(filename:dirname(code:which(?MODULE))),
+    Places = [filename:join([Ebin, Up, "inet_rdma_tools", "ebin"]) || Up <- ["../..", ".."]],
+    ok = case code:where_is_file("inet_rdma_tools.app") of
+             non_existing -> code:add_pathsz(Places);
+             _ -> ok
+         end,
+    case application:load(inet_rdma_tools) of
+        {error, {Reason, _}} when Reason =/= already_loaded -> {error, not_found};
+        _ -> ok
+    end.
 
 %% @doc The last 50 events of this node's links to another node, oldest first, from the flight recorder; also when that
 %% node is down. Empty if the recorder is off. docs/FLIGHT.md lists the events.
--spec history(node()) -> [inet_rdma_flight:event()].
+-spec history(node()) -> [inet_rdma_recorder:event()].
 history(Node) when is_atom(Node) ->
     inet_rdma_recorder:history(Node, 50).
 

@@ -24,7 +24,7 @@
 
 %% What a link calls further until it is up, on either side, and when it ends in order. inet_rdma_crash keeps keys out
 %% of crash reports. Another module of this library is called only behind load_all/0.
--define(LINK, [inet_rdma_crash, inet_rdma_detour, inet_rdma_detour_return, inet_rdma_flight, inet_rdma_link_event,
+-define(LINK, [inet_rdma_crash, inet_rdma_detour, inet_rdma_detour_return, inet_rdma_link_event,
                inet_rdma_link_log, inet_rdma_lookup, inet_rdma_nodeup, inet_rdma_offer, inet_rdma_own_offer,
                inet_rdma_port, inet_rdma_resume, inet_rdma_session, inet_rdma_session_data, inet_rdma_session_events,
                inet_rdma_session_guard, inet_rdma_session_idle, inet_rdma_session_keys, inet_rdma_session_loss,
@@ -199,7 +199,7 @@ load_codes(Codes) ->
 
 missing(Codes) -> [Each || {Module, _, _} = Each <- Codes, not is_loaded(Module)].
 
-%% This library's modules that are not loaded yet. Those of Elixir and the tools run beside links, not in them.
+%% This library's modules that are not loaded yet. Those of Elixir run beside links, not in them.
 own() ->
     Directory = filename:dirname(code:which(?MODULE)),
     case in(Directory) of
@@ -210,8 +210,6 @@ own() ->
     end.
 
 is_of_links("inet6_rdma" ++ _) -> true;
-is_of_links("inet_rdma_certify" ++ _) -> false;
-is_of_links("inet_rdma_doctor" ++ _) -> false;
 is_of_links(Name) -> lists:prefix("inet_rdma", Name).
 
 is_loaded(Module) -> erlang:module_loaded(Module).

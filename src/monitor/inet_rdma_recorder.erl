@@ -5,13 +5,22 @@
 %% recorder: each remote shell and erl_call would leave a file.
 -module(inet_rdma_recorder).
 
--export([open/2, record/3, tick/5, of_port/1, history/2, before/1]).
--export_type([fields/0]).
+-export([open/2, record/3, tick/5, of_port/1, history/2, before/1, event/1, text/1]).
+-export_type([fields/0, event/0]).
 
 %% path: what carries the link. cause: a reason as a term, and why: in words. duration: in native units of time.
 %% amount: of bytes or packets. All have a default.
 -type fields() :: #{path => atom() | binary(), cause => term(), why => unicode:chardata(), duration => integer(),
                     amount => non_neg_integer()}.
+
+%% time: erlang:system_time(nanosecond) of that moment. monotonic: nanoseconds since that machine's boot. link: the
+%% number of the link's port, 0: it had none. path: tcp, tls, shm, verbs or nothing. cause: the reason as one word, why:
+%% in words. duration_ns and amount (of bytes or packets): see docs/FLIGHT.md; 0 where they say nothing. An event or a
+%% cause may be one that only a later version knows, so they are texts.
+-type event() :: #{event := binary(), node := binary(), time := integer(), monotonic := non_neg_integer(),
+                   sequence := pos_integer(), link := non_neg_integer(), path := binary(), cause := binary(),
+                   why := binary(),
+                   duration_ns := non_neg_integer(), amount := non_neg_integer()}.
 
 %% The number of the port of the link that the process looks after.
 -define(LINK, {?MODULE, link}).
@@ -100,10 +109,10 @@ words(Cause) when is_atom(Cause) -> <<>>;
 words(Cause) -> io_lib:format("~0tp", [Cause]).
 
 %% The newest events of a node's links, oldest first; at most this many.
--spec history(node(), Most :: pos_integer()) -> [inet_rdma_flight:event()].
+-spec history(node(), Most :: pos_integer()) -> [event()].
 history(Node, Most) ->
     case inet_rdma_nif:is_loaded() of
-        true -> lists:reverse(lists:append([inet_rdma_flight:event(Slot)
+        true -> lists:reverse(lists:append([event(Slot)
                                             || Slot <- inet_rdma_nif:flight_recent(atom_to_binary(Node), Most)]));
         false -> []
     end.
@@ -121,3 +130,32 @@ before(Node) ->
 said(#{event := Event, cause := <<>>}, AgeNs) -> io_lib:format("~ts ~.1f s ago", [Event, AgeNs / 1000000000]);
 said(#{event := Event, cause := Cause}, AgeNs) ->
     io_lib:format("~ts (~ts) ~.1f s ago", [Event, Cause, AgeNs / 1000000000]).
+
+%% The event in a slot of the recorder, if there is a whole one. native/flight/src/slot.rs has the format.
+-spec event(binary()) -> [event()].
+event(<<Sequence:64/little, Crc:32/little, NodeBytes, EventBytes, PathBytes, CauseBytes, Monotonic:64/little,
+        Time:64/little,
+        Link:64/little, Duration:64/little, Amount:64/little, WhyBytes, Node:NodeBytes/binary, Event:EventBytes/binary,
+        Path:PathBytes/binary, Cause:CauseBytes/binary, Why:WhyBytes/binary, _/binary>> = Slot) when Sequence > 0 ->
+    <<Stamp:8/binary, _:32, Rest/binary>> = Slot,
+    case erlang:crc32([Stamp, Rest]) of
+        Crc -> [#{event => text(Event), node => text(Node), time => Time, monotonic => Monotonic, sequence => Sequence,
+                  link => Link, path => text(Path), cause => text(Cause), why => text(Why), duration_ns => Duration,
+                  amount => Amount}];
+        _ -> []
+    end;
+event(_) ->
+    [].
+
+%% A text of the recorder. Takes one that is not UTF-8 as Latin-1. Replaces control characters, which could change the
+%% reader's terminal.
+-spec text(binary()) -> binary().
+text(Bytes) ->
+    Chars = case unicode:characters_to_list(Bytes) of
+                List when is_list(List) -> List;
+                _ -> binary_to_list(Bytes)
+            end,
+    unicode:characters_to_binary([plain(Char) || Char <- Chars]).
+
+plain(Char) when Char < $\s; Char >= 16#7f, Char < 16#a0 -> $.;
+plain(Char) -> Char.

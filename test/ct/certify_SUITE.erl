@@ -60,7 +60,7 @@ little_locked_memory_is_named(_Config) ->
     Fix = <<"`ulimit -l unlimited`">>,
     Finding = #{severity => problem, about => locked_memory, text => <<"the limit on locked memory is 64 KiB">>,
                 fix => Fix},
-    Report = (inet_rdma_doctor:doctor())#{findings := [Finding]},
+    Report = (inet_rdma_doctor:report())#{findings := [Finding]},
     Result = inet_rdma_certify_step:run({doctor, <<"host">>}, fun() -> inet_rdma_certify_host:doctor(Report) end,
                                         10000),
     ?assertMatch(#{status := fail, why := <<"locked_memory: the limit on locked memory is 64 KiB">>, fix := Fix},
@@ -216,7 +216,8 @@ run(Config, Args, ErlFlags) ->
     Short = ["--quick", "--minutes", "8", "--way-seconds", "30", "--out", Out],
     Words = case Args of ["--join" | _] -> Args; _ -> Short ++ Args end,
     open_port({spawn_executable, inet_rdma_test_node:erl()}, [
-        {args, ["-noshell", "-pa", inet_rdma_test_node:ebin(), "-eval", "inet_rdma_certify:main()", "-extra" | Words]},
+        {args, ["-noshell", "-pa", inet_rdma_test_node:ebin(), "-pa", inet_rdma_test_node:tools(),
+                "-eval", "inet_rdma_certify:main()", "-extra" | Words]},
         {env, [{"ERL_FLAGS", ErlFlags}]}, exit_status, stderr_to_stdout, binary, hide
     ]).
 

@@ -384,7 +384,7 @@ json_escapes(_Config) ->
                  inet_rdma_test_json:decode(inet_rdma_doctor_text:json(Term))).
 
 this_machine_leaves_tcp_over_shm(_Config) ->
-    Report = inet_rdma:doctor(),
+    Report = inet_rdma_doctor:report(),
     ct:log("~ts", [inet_rdma_doctor:format(Report)]),
     ?assertMatch(#{leaves_tcp := true, this_host := shm}, Report),
     ?assertMatch(#{<<"leaves_tcp">> := true}, parsed(Report)),
@@ -405,8 +405,8 @@ main_ends_with_its_verdict(_Config) ->
     ?assertMatch({_, _}, binary:match(Refused, <<"A node with these options does not start.">>)).
 
 main(Arguments) ->
-    Ebin = filename:dirname(code:which(inet_rdma_doctor)),
-    Command = ["erl -noshell -pa '", Ebin, "' -eval 'inet_rdma_doctor:main().' ", Arguments, " </dev/null"],
+    Command = ["erl -noshell -pa '", inet_rdma_test_node:ebin(),
+               "' -eval 'ok = inet_rdma:load_tools(), inet_rdma_doctor:main().' ", Arguments, " </dev/null"],
     Port = open_port({spawn, lists:flatten(Command)}, [binary, exit_status, {env, [{"ERL_FLAGS", false}]}]),
     output(Port, <<>>).
 

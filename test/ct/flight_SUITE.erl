@@ -361,7 +361,7 @@ queries_are_no_ticks(Config) ->
          ?assert(lists:keymember(NameB, 1, Infos)),
          {ok, _} = call(A, net_kernel, node_info, [NameB]),
          ?assertMatch(#{node := NameB}, call(A, inet_rdma, info, [NameB])),
-         _ = call(A, inet_rdma, doctor, [])
+         _ = call(A, inet_rdma_doctor, report, [])
      end || _ <- lists:seq(1, 20)],
     Names = [Name || #{event := Name} <- of_peer(B, events(A))],
     ?assertEqual([], [Name || Name <- Names, Name =:= <<"missed">> orelse Name =:= <<"heard">>]).

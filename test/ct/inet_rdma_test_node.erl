@@ -3,7 +3,7 @@
 %% distributed at all.
 -module(inet_rdma_test_node).
 
--export([carrier/0, is_rdma/0, only_rdma/1, flags/0, flags/1, erl/0, ebin/0, copy_code/1, alone/1]).
+-export([carrier/0, is_rdma/0, only_rdma/1, flags/0, flags/1, erl/0, ebin/0, tools/0, copy_code/1, alone/1]).
 -export([unique/1, name/1, port/1]).
 -export([start/1, start/2, start_all/1, start_all/2, connected_pair/1, run/3, stop/1, stop_all/0]).
 -export([call/4, call/5, call_all/4, kill/1, suspend/1, resume/1, await_exit/2]).
@@ -60,7 +60,7 @@ flags() ->
 %% With another carrier.
 -spec flags(string()) -> [string()].
 flags(Carrier) ->
-    flags(Carrier, [ebin(), filename:dirname(code:which(?MODULE))]).
+    flags(Carrier, [ebin(), tools(), filename:dirname(code:which(?MODULE))]).
 
 flags(Carrier, Directories) ->
     lists:append([["-pa", Directory] || Directory <- Directories]) ++ ["-proto_dist", Carrier].
@@ -93,6 +93,10 @@ ebin() ->
             filename:absname(filename:dirname(Beam))
     end.
 
+%% The modules of the tools.
+-spec tools() -> file:filename().
+tools() -> filename:absname(filename:dirname(code:where_is_file("inet_rdma_doctor.beam"))).
+
 %% Copies the code for a node of another user, whom the system may keep from reading this checkout. The result is for
 %% the option `code`.
 -spec copy_code(file:filename()) -> [file:filename()].
@@ -100,7 +104,8 @@ copy_code(To) ->
     Parts = [
         {"ebin", filename:join(ebin(), "inet*")},
         {"priv", filename:join([ebin(), "..", "priv", "*.so"])},
-        {"test", filename:join(filename:dirname(code:which(?MODULE)), "inet_rdma_test*.beam")}
+        {"test", filename:join(filename:dirname(code:which(?MODULE)), "inet_rdma_test*.beam")},
+        {"test", filename:join(tools(), "*.beam")}
     ],
     [
         begin

@@ -180,7 +180,7 @@ refused_directory_is_reported(Config) ->
     ?assertMatch({match, _}, re:run(Output, "stay on TCP: .*all users may remove files", [dotall])),
     Find = fun(Directory) ->
         Node = inet_rdma_test_node:start("d", at(Directory)),
-        #{findings := Findings} = call(Node, inet_rdma, doctor, []),
+        #{findings := Findings} = call(Node, inet_rdma_doctor, report, []),
         [{Severity, Text, Fix} || #{about := shm_directory, severity := Severity, text := Text, fix := Fix} <- Findings]
     end,
     [{problem, Why, Fix}] = Find(Open),

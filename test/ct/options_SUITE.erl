@@ -125,7 +125,7 @@ terms_on_the_command_line(Config) ->
     refused_with(["-config", sys_config(Config, []) | Flags(Directory)], ["bad_environment_value", Directory]),
     %% Without one any path is taken, and the doctor warns.
     Bare = inet_rdma_test_node:start("b", #{args => Flags(Directory)}),
-    #{findings := Findings} = call(Bare, inet_rdma, doctor, []),
+    #{findings := Findings} = call(Bare, inet_rdma_doctor, report, []),
     Notes = [Text || #{about := options, severity := note, text := Text} <- Findings],
     ?assertMatch([_, _], [Text || Text <- Notes, string:find(Text, "is not an Erlang term") =/= nomatch]).
 

@@ -155,7 +155,7 @@ is_shown(Config) ->
     ?assertMatch(#{suspended := false, suspicions := 1, false_suspicions := 0}, call(A, inet_rdma, info, [name(B)])),
     ?assertEqual([suspected], inet_rdma_test_series:path_states(inet_rdma_test_series:collected(A), B)),
     ?assertMatch([_, _, "suspected" | _], string:lexemes(lists:last(inet_rdma_test_series:table(A)), " ")),
-    #{findings := Findings} = call(A, inet_rdma, doctor, []),
+    #{findings := Findings} = call(A, inet_rdma_doctor, report, []),
     ?assertMatch([_], [Text || #{about := links, severity := note, text := Text} <- Findings,
                                binary:match(Text, <<" is suspected: ">>) =/= nomatch]),
     ok = inet_rdma_test_hosts:pass(Hosts),

@@ -105,7 +105,7 @@ shown(X, Y, Via) ->
 
 %% What the doctor of a node says of its link to another one, with these words.
 reported(X, Y, Words) ->
-    #{findings := Findings} = call(X, inet_rdma, doctor, []),
+    #{findings := Findings} = call(X, inet_rdma_doctor, report, []),
     [Text || #{about := links, text := Text} <- Findings, binary:match(Text, Words) =/= nomatch,
              binary:match(Text, atom_to_binary(name(Y))) =/= nomatch].
 

@@ -40,7 +40,7 @@ code_of(Ebin, Config) ->
     ok = filelib:ensure_path(Traffic),
     [
         {ok, _} = file:copy(Beam, filename:join(Traffic, filename:basename(Beam)))
-     || Beam <- filelib:wildcard(filename:join(inet_rdma_test_node:ebin(), "inet_rdma_certify_*.beam"))
+     || Beam <- filelib:wildcard(filename:join(inet_rdma_test_node:tools(), "inet_rdma_certify_*.beam"))
     ],
     [Ebin, Traffic, filename:dirname(code:which(inet_rdma_test_node))].
 

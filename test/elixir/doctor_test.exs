@@ -10,8 +10,12 @@ defmodule InetRdma.DoctorTest do
     on_exit(fn -> Application.delete_env(:inet_rdma, :fabric) end)
   end
 
+  setup_all do
+    :ok = :inet_rdma.load_tools()
+  end
+
   test "the report is a map with a verdict and findings" do
-    assert %{leaves_tcp: true, this_host: :shm, findings: [_ | _] = findings} = InetRdma.doctor()
+    assert %{leaves_tcp: true, this_host: :shm, findings: [_ | _] = findings} = :inet_rdma_doctor.report()
     for finding <- findings, do: assert(%{severity: _, about: _, text: _, fix: _} = finding)
   end
 

@@ -29,6 +29,8 @@ defmodule InetRdma.ReleaseTest do
     # It is what we think it is: embedded, and the peer is reached over our carrier.
     assert rpc.(first, "IO.inspect :init.get_argument(:mode)") =~ "embedded"
     assert rpc.(first, "IO.inspect Node.ping(:\"#{second}\")") =~ ":pong"
+    # Nor has it the tools.
+    assert rpc.(first, "IO.inspect :inet_rdma.load_tools()") =~ "{:error, :not_found}"
     assert rpc.(second, "MixCluster.put(:greeting, \"hello\")") == ""
     assert rpc.(first, "IO.inspect MixCluster.fetch(:\"#{second}\", :greeting)") =~ ~s("hello")
     carried = "IO.inspect(for i <- InetRdma.info(), i.node == :\"#{second}\", do: i.fabric)"
@@ -40,6 +42,29 @@ defmodule InetRdma.ReleaseTest do
       Os.run!(script, ["stop"], env: env.(node))
       assert {0, _lines} = Os.await_exit!(port)
     end
+  end
+
+  @tag timeout: 300_000
+  test "a release that lists the tools has them" do
+    dir = Os.scratch_dir()
+    build = Path.join(dir, "build")
+    build_env = [{"MIX_ENV", "prod"}, {"MIX_BUILD_PATH", build}]
+    Os.run!("mix", ["compile"], cd: @project, env: build_env)
+    libraries = {"ERL_LIBS", Path.join(build, "lib")}
+
+    Os.run!("mix", ["release", "with_tools", "--path", Path.join(dir, "release")],
+      cd: @project,
+      env: [libraries | build_env]
+    )
+
+    script = Path.join(dir, "release/bin/with_tools")
+    env = [{"RELEASE_NODE", Os.node_name("release_tools")}, {"RELEASE_TMP", Path.join(dir, "tmp")} | test_carrier(dir)]
+    port = Os.start!(script, ["start"], env: env)
+    await_rpc!(script, env)
+    said = Os.run!(script, ["rpc", "IO.inspect {:inet_rdma.load_tools(), :inet_rdma_doctor.report().starts}"], env: env)
+    assert said =~ "{:ok, true}"
+    Os.run!(script, ["stop"], env: env)
+    assert {0, _lines} = Os.await_exit!(port)
   end
 
   # In a terminal of its own, which script(1) gives it, as without one iex does not go remote.

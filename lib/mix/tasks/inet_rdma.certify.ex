@@ -11,8 +11,8 @@ defmodule Mix.Tasks.InetRdma.Certify do
   It takes the options of the script `certify`: `mix inet_rdma.certify --help` lists them. The exit status is 0 for
   PASS, 1 for FAIL, 2 for wrong options. docs/HARDWARE.md says how to test two hosts, and how to send a report.
 
-  The nodes are `erl` processes of their own, which end with the check; without Mix: `erl -noshell -pa EBIN -eval
-  'inet_rdma_certify:main()' -extra --quick`.
+  The nodes are `erl` processes of their own, which end with the check. Without Mix: `erl -noshell -pa EBIN -eval
+  'inet_rdma:load_tools(), inet_rdma_certify:main()' -extra --quick`.
 
   ## Checks
 
@@ -44,6 +44,7 @@ defmodule Mix.Tasks.InetRdma.Certify do
 
   @impl Mix.Task
   def run(args) do
+    :ok = :inet_rdma.load_tools()
     status = args |> Enum.map(&String.to_charlist/1) |> :inet_rdma_certify.main()
     if status != 0, do: exit({:shutdown, status})
   end

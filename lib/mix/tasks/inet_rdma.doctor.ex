@@ -12,7 +12,7 @@ defmodule Mix.Tasks.InetRdma.Doctor do
 
       elixir --erl "-inet_rdma fabric verbs" -S mix inet_rdma.doctor
 
-  Without Mix: `erl -noshell -eval 'inet_rdma_doctor:main()' [-json]`.
+  Without Mix: `erl -noshell -pa EBIN -eval 'inet_rdma:load_tools(), inet_rdma_doctor:main()' [-json]`.
 
   ## Options
 
@@ -25,8 +25,9 @@ defmodule Mix.Tasks.InetRdma.Doctor do
 
   @impl Mix.Task
   def run(args) do
+    :ok = :inet_rdma.load_tools()
     {options, []} = OptionParser.parse!(args, strict: [json: :boolean])
-    report = InetRdma.doctor()
+    report = :inet_rdma_doctor.report()
 
     if options[:json],
       do: IO.puts(:inet_rdma_doctor.to_json(report)),

@@ -8,7 +8,8 @@ defmodule Mix.Tasks.InetRdma.Flight do
   Of several files the events are on one time line: those of one machine by its monotonic clock, else by the machines'
   clocks. The page `docs/FLIGHT.md` says where the files are, what the events are, and how to find a cause.
 
-  Without Mix: `erl -noshell -pa EBIN -eval 'inet_rdma_flight:main()' -extra FILE...`, with the same options.
+  Without Mix: `erl -noshell -pa EBIN -eval 'inet_rdma:load_tools(), inet_rdma_flight:main()' -extra FILE...`, with the
+  same options.
 
   ## Options
 
@@ -23,6 +24,8 @@ defmodule Mix.Tasks.InetRdma.Flight do
 
   @impl Mix.Task
   def run(args) do
+    :ok = :inet_rdma.load_tools()
+
     case :inet_rdma_flight.run(Enum.map(args, &String.to_charlist/1)) do
       {:ok, text} -> IO.write(text)
       {:error, why} -> Mix.raise(IO.iodata_to_binary(why))

@@ -82,6 +82,7 @@ defmodule InetRdma.Test.Project do
     io:format("echo ~p~n", [rebar_cluster:echo(First, {hello, [1, 2, 3]})]),
     io:format("sum ~p~n", [erpc:call(First, rebar_cluster, sum, [[1, 2, 3]])]),
     io:format("carried over RDMA ~p~n", [[F || \#{node := N, fabric := F} <- inet_rdma:info(), N =:= First]]),
+    io:format("tools ~p~n", [inet_rdma:load_tools()]),
     ok = rpc:call(First, init, stop, []),
     halt().
     """
@@ -91,6 +92,7 @@ defmodule InetRdma.Test.Project do
     assert output =~ "echo {hello,[1,2,3]}"
     assert output =~ "sum 6"
     assert output =~ "carried over RDMA [shm]"
+    assert output =~ "tools ok"
     assert {0, _lines} = Os.await_exit!(first)
     compiled
   end

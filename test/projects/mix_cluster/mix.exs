@@ -7,7 +7,12 @@ defmodule MixCluster.MixProject do
       version: "1.0.0",
       elixir: "~> 1.14",
       deps: [{:inet_rdma, path: "../../.."}],
-      releases: [mix_cluster: [include_executables_for: [:unix]]]
+      default_release: :mix_cluster,
+      releases: [
+        mix_cluster: [include_executables_for: [:unix]],
+        # Built with ERL_LIBS, where Mix looks for an application that is none of a dependency.
+        with_tools: [include_executables_for: [:unix], applications: [inet_rdma_tools: :load]]
+      ]
     ]
   end
 

@@ -72,7 +72,7 @@ forbidden_device_files(Config) ->
     [] = os:cmd("chmod 600" ++ Files),
     try
         stays_on_tcp(Config, as_nobody(""), ["no permission to open /dev/infiniband/rdma_cm"]),
-        Doctor = "io:put_chars(inet_rdma_doctor:format(inet_rdma:doctor()))",
+        Doctor = "io:put_chars(inet_rdma_doctor:format(inet_rdma_doctor:report()))",
         {0, Report} = run(Config, "n", (as_nobody(""))#{rdma => [{fabric, auto}]}, Doctor),
         contains(Report, ["this user may not read and write /dev/infiniband/rdma_cm"])
     after

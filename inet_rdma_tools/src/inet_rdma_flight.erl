@@ -3,26 +3,19 @@
 %% This module reads a file without the native library and without the node, on any machine.
 %% docs/FLIGHT.md describes the events, native/flight/src/file.rs and slot.rs the format. Without Mix:
 %%
-%%     erl -noshell -pa EBIN -eval 'inet_rdma_flight:main()' -extra FILE... [OPTION...]
+%%     erl -noshell -pa EBIN -eval 'inet_rdma:load_tools(), inet_rdma_flight:main()' -extra FILE... [OPTION...]
 %%
 %% Options: --link NODE, --since T, --until T, --json
 -module(inet_rdma_flight).
 
--export([read/1, event/1, select/2, format/1, to_json/1, main/0, run/1]).
+-export([read/1, select/2, format/1, to_json/1, main/0, run/1]).
 -export_type([recording/0, event/0, selection/0]).
 
 %% A file. torn: slots that were being written when the node ended, or that were damaged since; they are left out.
 -type recording() :: #{node := binary(), os_pid := non_neg_integer(), boot_id := binary(), started := integer(),
                        torn := non_neg_integer(), events := [event()]}.
 
-%% time: erlang:system_time(nanosecond) of that moment. monotonic: nanoseconds since that machine's boot. link: the
-%% number of the link's port, 0: it had none. path: tcp, tls, shm, verbs or nothing. cause: the reason as one word, why:
-%% in words. duration_ns and amount (of bytes or packets): see docs/FLIGHT.md; 0 where they say nothing. An event or a
-%% cause may be one that only a later version knows, so they are texts.
--type event() :: #{event := binary(), node := binary(), time := integer(), monotonic := non_neg_integer(),
-                   sequence := pos_integer(), link := non_neg_integer(), path := binary(), cause := binary(),
-                   why := binary(),
-                   duration_ns := non_neg_integer(), amount := non_neg_integer()}.
+-type event() :: inet_rdma_recorder:event().
 
 %% The events to keep: only of these peers, not before and not after these times.
 -type selection() :: #{link => [binary()], since => integer(), until => integer()}.
@@ -67,7 +60,8 @@ recording(<<"inetrdma", ?VERSION:32/little, ?SLOT_BYTES:32/little, _Events:32, _
     case erlang:crc32([First, Rest]) of
         Crc ->
             {Events, Torn} = events(Slots, [], 0),
-            {ok, #{node => text(Name), os_pid => OsPid, boot_id => text(BootId), started => Started, torn => Torn,
+            {ok, #{node => inet_rdma_recorder:text(Name), os_pid => OsPid,
+                   boot_id => inet_rdma_recorder:text(BootId), started => Started, torn => Torn,
                    events => lists:sort(fun is_before/2, Events)}};
         _ ->
             {error, "its header is damaged"}
@@ -80,40 +74,13 @@ is_before(#{monotonic := A}, #{monotonic := B}) -> A =< B.
 
 %% A file that was cut off ends within a slot.
 events(<<Slot:?SLOT_BYTES/binary, Rest/binary>>, Events, Torn) ->
-    case event(Slot) of
+    case inet_rdma_recorder:event(Slot) of
         [Event] -> events(Rest, [Event | Events], Torn);
         [] when Slot =:= <<0:(?SLOT_BYTES * 8)>> -> events(Rest, Events, Torn);
         [] -> events(Rest, Events, Torn + 1)
     end;
 events(_CutOff, Events, Torn) ->
     {lists:reverse(Events), Torn}.
-
-%% @private The event in a slot, if there is a whole one.
--spec event(binary()) -> [event()].
-event(<<Sequence:64/little, Crc:32/little, NodeBytes, EventBytes, PathBytes, CauseBytes, Monotonic:64/little,
-        Time:64/little,
-        Link:64/little, Duration:64/little, Amount:64/little, WhyBytes, Node:NodeBytes/binary, Event:EventBytes/binary,
-        Path:PathBytes/binary, Cause:CauseBytes/binary, Why:WhyBytes/binary, _/binary>> = Slot) when Sequence > 0 ->
-    <<Stamp:8/binary, _:32, Rest/binary>> = Slot,
-    case erlang:crc32([Stamp, Rest]) of
-        Crc -> [#{event => text(Event), node => text(Node), time => Time, monotonic => Monotonic, sequence => Sequence,
-                  link => Link, path => text(Path), cause => text(Cause), why => text(Why), duration_ns => Duration,
-                  amount => Amount}];
-        _ -> []
-    end;
-event(_) ->
-    [].
-
-%% Takes text that is not UTF-8 as Latin-1. Replaces control characters, which could change the reader's terminal.
-text(Bytes) ->
-    Chars = case unicode:characters_to_list(Bytes) of
-                List when is_list(List) -> List;
-                _ -> binary_to_list(Bytes)
-            end,
-    unicode:characters_to_binary([plain(Char) || Char <- Chars]).
-
-plain(Char) when Char < $\s; Char >= 16#7f, Char < 16#a0 -> $.;
-plain(Char) -> Char.
 
 %% @doc The selected events of a recording.
 -spec select(recording(), selection()) -> recording().

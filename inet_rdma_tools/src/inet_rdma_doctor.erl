@@ -1,12 +1,14 @@
 %% @doc A report on this machine's fabrics, which of them carry a node's links, and the causes that keep them on TCP.
 %%
-%% inet_rdma:doctor/0 gives it as a term; without Mix: erl -noshell -eval 'inet_rdma_doctor:main()' [-json]
+%% report/0 gives it as a term. Without Mix: 
+%%
+%%     erl -noshell -pa EBIN -eval 'inet_rdma:load_tools(), inet_rdma_doctor:main()' [-json]
 %%
 %% inet_rdma_doctor_live asks the node, _facts reads the kernel's files, _tls looks at certificates, _links at links,
 %% _findings judges, _text prints.
 -module(inet_rdma_doctor).
 
--export([doctor/0, report/2, format/1, to_json/1, main/0]).
+-export([report/0, report/2, format/1, to_json/1, main/0]).
 -export_type([report/0]).
 
 %% starts: a node starts with these options. leaves_tcp: links of such a node can leave TCP, if only within this host.
@@ -30,8 +32,8 @@
 
 %% @doc Looks at this machine and at the links of this node, within some milliseconds. Opens each RDMA device, and a
 %% connection of this node to itself over shm.
--spec doctor() -> report().
-doctor() ->
+-spec report() -> report().
+report() ->
     report("/", inet_rdma_doctor_live:look()).
 
 %% @doc The files of the kernel from below Root, the rest from Live: a machine that was recorded.
@@ -60,7 +62,7 @@ to_json(Report) ->
 %% @doc Prints the table, or JSON with the argument -json, and ends the VM: status 0 if links can leave TCP, else 1.
 -spec main() -> no_return().
 main() ->
-    Report = #{leaves_tcp := LeavesTcp} = doctor(),
+    Report = #{leaves_tcp := LeavesTcp} = report(),
     Text = case wants_json() of
                true -> [to_json(Report), $\n];
                false -> format(Report)

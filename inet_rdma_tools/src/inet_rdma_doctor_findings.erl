@@ -1,6 +1,6 @@
 %% Judges the facts of inet_rdma_doctor_facts.
 %%
-%% Internal: use inet_rdma:doctor/0.
+%% Internal: use inet_rdma_doctor:report/0.
 -module(inet_rdma_doctor_findings).
 
 -export([judge/1]).

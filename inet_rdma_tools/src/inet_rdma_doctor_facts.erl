@@ -1,7 +1,7 @@
 %% Facts about this machine, without judging them: from the files of the kernel, below a root directory, and from
 %% inet_rdma_doctor_live.
 %%
-%% Internal: use inet_rdma:doctor/0. Texts and names are binaries; undefined: not known.
+%% Internal: use inet_rdma_doctor:report/0. Texts and names are binaries; undefined: not known.
 -module(inet_rdma_doctor_facts).
 
 -include_lib("kernel/include/file.hrl").

@@ -4,7 +4,7 @@
 %% Internal: use inet_rdma_certify:run/1.
 -module(inet_rdma_certify_node).
 
--export([start_all/1, launch/2, booted/3, call/4, call/5, kill/1, name/1, connect/4, ebin/0, quoted/1, join/2]).
+-export([start_all/1, launch/2, booted/3, call/4, call/5, kill/1, name/1, connect/4, ebin/1, quoted/1, join/2]).
 %% Called from the other host.
 -export([start_here/1, call_here/3, kill_here/1]).
 -export_type([t/0, host/0, wanted/0]).
@@ -58,7 +58,7 @@ launch(Host, Arguments) ->
     [OsPid] = [Id || Port <- Links, is_port(Port), {os_pid, Id} <- [erlang:port_info(Port, os_pid)]],
     {peer, Tag, #{control => {peer, Peer}, node => nonode@nohost, program => OsPid}}.
 
-command(local, Args) -> {erl(), [], ["-pa", ebin() | Args]};
+command(local, Args) -> {erl(), [], ["-pa", ebin(inet_rdma), "-pa", ebin(?MODULE) | Args]};
 command({ssh, [Ssh | Words], Directory, Erl}, Args) ->
     {Ssh, Words ++ ["exec", Erl], ["-pa", quoted(filename:join(Directory, "ebin")) | lists:map(fun quoted/1, Args)]}.
 
@@ -179,9 +179,9 @@ stays(undefined, Fabric) -> io_lib:format("the link over ~s has ended", [Fabric]
 stays(#{fabric := Is} = Info, Fabric) ->
     io_lib:format("the link stays on ~s, and does not go over ~s: ~ts", [Is, Fabric, maps:get(why, Info, "no reason")]).
 
-%% The directory of the modules; the native library is beside it.
--spec ebin() -> string().
-ebin() -> filename:absname(filename:dirname(code:which(?MODULE))).
+%% The directory of a module: of one of the carrier, which has the native library beside it, or of one of the tools.
+-spec ebin(module()) -> string().
+ebin(Module) -> filename:absname(filename:dirname(code:which(Module))).
 
 %% The program erl. The directory of a release may not have it.
 -spec erl() -> string().

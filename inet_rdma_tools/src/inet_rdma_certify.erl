@@ -2,8 +2,10 @@
 %% report with PASS or FAIL and the evidence.
 %%
 %% `mix inet_rdma.certify', `make certify', the script `certify' of a release archive, or
-%% `erl -noshell -pa EBIN -eval "inet_rdma_certify:main()" -extra --quick'. The Mix task says what is
-%% checked.
+%%
+%%     erl -noshell -pa EBIN -eval 'inet_rdma:load_tools(), inet_rdma_certify:main()' -extra --quick
+%%
+%% The Mix task says what is checked.
 -module(inet_rdma_certify).
 
 -export([run/1, main/0, main/1, options/1, usage/0]).
@@ -34,7 +36,7 @@
 -spec run(options()) -> report().
 run(#{minutes := Minutes} = Options) ->
     Started = list_to_binary(calendar:system_time_to_rfc3339(os:system_time(second), [{offset, "Z"}])),
-    Doctor = inet_rdma_doctor:doctor(),
+    Doctor = inet_rdma_doctor:report(),
     Peer = inet_rdma_certify_peer:open(Options),
     %% The time limit begins when the other host is there.
     StartMs = now_ms(),
@@ -189,7 +191,7 @@ default_out() ->
 
 %% In an archive the program lies beside the modules.
 contract() ->
-    Beside = filename:join([inet_rdma_certify_node:ebin(), "..", "contract"]),
+    Beside = filename:join([inet_rdma_certify_node:ebin(inet_rdma), "..", "contract"]),
     case filelib:is_regular(Beside) of
         true -> Beside;
         false -> none

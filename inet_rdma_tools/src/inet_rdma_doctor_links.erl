@@ -1,7 +1,7 @@
 %% The doctor's part about the links of the running node: those that lose their connections, whose paths do not answer,
 %% that go over another node, or that stayed on TCP or TLS.
 %%
-%% Internal: use inet_rdma:doctor/0. look/0 asks the node, findings/3 judges.
+%% Internal: use inet_rdma_doctor:report/0. look/0 asks the node, findings/3 judges.
 -module(inet_rdma_doctor_links).
 
 -export([look/0, listeners/0, findings/3]).

@@ -1,6 +1,6 @@
 %% Facts about this machine that only the running node can tell, not the kernel's files.
 %%
-%% Internal: use inet_rdma:doctor/0. Texts and names are binaries.
+%% Internal: use inet_rdma_doctor:report/0. Texts and names are binaries.
 -module(inet_rdma_doctor_live).
 
 -export([look/0]).

@@ -1,6 +1,6 @@
 %% The doctor's part about TLS: whether OTP's TLS can be used, and the certificates of this node.
 %%
-%% Internal: use inet_rdma:doctor/0. look/1 asks the node, findings/1 judges.
+%% Internal: use inet_rdma_doctor:report/0. look/1 asks the node, findings/1 judges.
 -module(inet_rdma_doctor_tls).
 
 -export([look/1, findings/1]).

@@ -37,12 +37,13 @@ open(#{peer := {ssh, Name}, ssh := [Ssh | Words], erl := Erl}) ->
         erlang:raise(Class, Reason, Stack)
     end.
 
-%% The modules and the library go into a directory of their own there.
+%% The modules, of both applications in one ebin, and the library go into a directory of their own there.
 copy([Program | Words], Name) ->
-    Root = filename:dirname(inet_rdma_certify_node:ebin()),
+    [Carrier, Tools] = [filename:dirname(inet_rdma_certify_node:ebin(Module)) || Module <- [inet_rdma, ?MODULE]],
     %% tar's own process, and no shell, reads the names here.
     Archive = filename:join("/tmp", "inet_rdma_certify_" ++ os:getpid() ++ ".tar.gz"),
-    {0, _} = inet_rdma_certify_os:run(inet_rdma_certify_os:find("tar"), ["-czhf", Archive, "-C", Root, "ebin", "priv"],
+    {0, _} = inet_rdma_certify_os:run(inet_rdma_certify_os:find("tar"),
+                                      ["-czhf", Archive, "-C", Carrier, "ebin", "priv", "-C", Tools, "ebin"],
                                       ?SSH_MS),
     There = "d=$(mktemp -d /tmp/inet_rdma_certify.XXXXXX) && tar -xzf - -C \"$d\" && echo \"certify:$d\"",
     Quoted = [inet_rdma_certify_node:quoted(Word) || Word <- [Program | Words] ++ [There]],
@@ -94,7 +95,7 @@ known(Host, Networks, Ask) ->
     {ok, Interfaces} = Ask(inet, getifaddrs, []),
     Addresses = [inet:ntoa(Ip) || {_, Properties} <- Interfaces, {addr, {_, _, _, _} = Ip} <- Properties,
                  Ip =/= {127, 0, 0, 1}],
-    #{host => Host, networks => Networks, addresses => Addresses, doctor => Ask(inet_rdma_doctor, doctor, []),
+    #{host => Host, networks => Networks, addresses => Addresses, doctor => Ask(inet_rdma_doctor, report, []),
       facts => Facts}.
 
 -spec facts(t() | none) -> inet_rdma_certify_os:facts() | undefined.
