@@ -125,18 +125,25 @@ test-native: ## run the Rust tests
 	cd native && RUSTFLAGS="--cfg loom" cargo test --release -p inet_rdma_flight --lib --target-dir $(loom_target) loom
 
 CT_LOGS := _build/ct
-test-erlang: build ## run the Common Test suites (SUITE=name for one)
+all_suites := $(basename $(wildcard test/ct/*/*_SUITE.erl))
+# What the suites share. Only what has changed.
+ct_support := test/ct/support/built
+$(ct_support): $(wildcard test/ct/support/*.erl)
+	erlc +debug_info -o test/ct/support $?
+	touch $@
+test-erlang: build $(ct_support) ## run the Common Test suites (SUITE=name for one)
 	epmd -daemon
 	@mkdir -p $(CT_LOGS)
-	ct_run -noinput -sname inet_rdma_ct_$$$$ -pa $(ebin) -pa $(call tools_of,$(ebin)) -dir test/ct \
-	  $(if $(SUITE),-suite $(SUITE)) -logdir $(CT_LOGS) -ct_hooks cth_surefire
+	ct_run -noinput -sname inet_rdma_ct_$$$$ -pa $(ebin) -pa $(call tools_of,$(ebin)) \
+	  -pa $(CURDIR)/test/ct/support -logdir $(CT_LOGS) -ct_hooks cth_surefire \
+	  -suite $(if $(SUITE),$(filter $(addprefix %/,$(SUITE)),$(all_suites)),$(all_suites))
 test-erlang-%:
 	$(MAKE) --no-print-directory test-erlang CT_LOGS=_build/ct/$* \
-	  SUITE="$(filter-out upgrade_SUITE,$(notdir $(basename $(wildcard test/ct/[$*]*_SUITE.erl))))"
+	  SUITE="$(filter-out upgrade_SUITE,$(notdir $(basename $(wildcard test/ct/*/[$*]*_SUITE.erl))))"
 
 # Common Test compiles only what is older than its source: two runs of it at once compile nothing.
-ct-modules:
-	erlc +debug_info -o test/ct test/ct/*.erl
+ct-modules: $(ct_support)
+	for folder in test/ct/*/; do erlc +debug_info -pa test/ct/support -o $$folder $$folder*.erl || exit; done
 
 # The version that a cluster is upgraded from; nothing has been released yet. 77: this clone does not have it, as it has
 # said.
@@ -217,7 +224,7 @@ check-beam: ## mix format, every Elixir and Erlang warning an error, and the lay
 	scripts/layers $(check_ebin) $(call tools_of,$(check_ebin))
 	@mkdir -p _build/check/ct
 	erlc +warnings_as_errors -pa $(check_ebin) -pa $(call tools_of,$(check_ebin)) -o _build/check/ct \
-	  $(wildcard test/ct/*.erl test/vm/ct/*.erl test/otp/*.erl examples/*.erl)
+	  $(wildcard test/ct/*/*.erl test/vm/ct/*.erl test/otp/*.erl examples/*.erl)
 	rebar3 compile
 
 check-scripts: ## shellcheck, ruff, and the rules of scripts/gate
@@ -254,4 +261,4 @@ dialyzer: ## run Dialyzer over the Erlang and Elixir modules
 	scripts/dialyzer $(check_ebin) $(call tools_of,$(check_ebin))
 
 clean: ## remove what was built
-	rm -rf _build native/target priv/inet_rdma_nif.so bench/out test/ct/*.beam test/projects/*/_build
+	rm -rf _build native/target priv/inet_rdma_nif.so bench/out test/ct/*/*.beam $(ct_support) test/projects/*/_build

@@ -39,8 +39,8 @@ defmodule InetRdma.Test.Archive do
   @doc "Makes a tree with all that a build from an archive needs: no Rust source is there. Its version has no release."
   def tree!(tree) do
     for file <-
-          ~w(mix.exs rebar.config lib src inet_rdma_tools scripts native/Cargo.toml test/projects/mix_cluster/mix.exs) ++
-            ~w(test/projects/mix_cluster/lib) do
+          ~w(mix.exs rebar.config lib src inet_rdma_tools scripts native/Cargo.toml) ++
+            ~w(test/projects/mix_cluster/mix.exs test/projects/mix_cluster/lib) do
       File.mkdir_p!(Path.dirname(Path.join(tree, file)))
       File.cp_r!(Path.join(Os.root(), file), Path.join(tree, file))
     end

@@ -174,7 +174,7 @@ request(Port, Path, Parameters) ->
 
 document(File, Config) ->
     %% The suite has no data directory: its path is taken apart.
-    [_Data, "ct", "test" | Root] = lists:reverse(filename:split(proplists:get_value(data_dir, Config))),
+    [_Data, _Folder, "ct", "test" | Root] = lists:reverse(filename:split(proplists:get_value(data_dir, Config))),
     {ok, Text} = file:read_file(filename:join(lists:reverse(Root) ++ ["docs", File])),
     Text.
 

@@ -11,22 +11,25 @@ needed(Config) ->
         Command -> [{other_otp, string:lexemes(Command, " ")} | Config]
     end.
 
-%% The modules of the carrier and of the tests, compiled by the other OTP below Root: it may not load what this one's
+%% The modules of the carrier and of the tests, compiled by the other OTP below To: it may not load what this one's
 %% compiler makes. The native library is the same. Command: a program and its first arguments.
--spec compiled(Command :: [string()], Root :: file:filename()) -> file:filename().
-compiled(Command, Root) ->
-    Ebin = filename:join(Root, "ebin"),
+-spec compiled(Command :: [string()], To :: file:filename()) -> file:filename().
+compiled(Command, To) ->
+    Ebin = filename:join(To, "ebin"),
     case filelib:is_dir(Ebin) of
         true ->
             Ebin;
         false ->
             ok = filelib:ensure_dir(filename:join(Ebin, "module")),
             Own = inet_rdma_test_node:ebin(),
-            ok = file:make_symlink(filename:join(filename:dirname(Own), "priv"), filename:join(Root, "priv")),
+            ok = file:make_symlink(filename:join(filename:dirname(Own), "priv"), filename:join(To, "priv")),
             {ok, _} = file:copy(filename:join(Own, "inet_rdma.app"), filename:join(Ebin, "inet_rdma.app")),
             Tests = filename:dirname(code:which(?MODULE)),
-            Sources = filelib:wildcard(filename:join([Tests, "..", "..", "src", "**", "*.erl"])) ++
-                filelib:wildcard(filename:join(Tests, "inet_rdma_test_*.erl")),
+            Root = filename:join([Tests, "..", "..", ".."]),
+            Sources = [Source || {Directory, Pattern} <- [{filename:join(Root, "src"), "**/*.erl"},
+                                                          {filename:join(Root, "inet_rdma_tools/src"), "*.erl"},
+                                                          {Tests, "inet_rdma_test_*.erl"}],
+                                 Source <- filelib:wildcard(filename:join(Directory, Pattern))],
             _ = output(Command, "erlc", ["-o", Ebin | Sources]),
             Ebin
     end.

@@ -234,7 +234,7 @@ write_hosts(#{hosts := Hosts} = Made, Numbers) ->
 hosts_file(Host, #{prefix := Prefix}) -> filename:join(["/etc/netns", Prefix ++ atom_to_list(Host), "hosts"]).
 
 compile(Directory) ->
-    Source = filename:join([filename:dirname(code:which(?MODULE)), "..", "switch", "switch.c"]),
+    Source = filename:join([filename:dirname(code:which(?MODULE)), "..", "..", "switch", "switch.c"]),
     Program = filename:join(Directory, "switch"),
     case filelib:is_regular(Program) of
         true -> Program;

@@ -9,8 +9,6 @@
 -export([sender_to_a_stopped_peer_is_suspended/1, nosuspend_returns/1, async_dist_is_never_suspended/1]).
 -export([ticks_while_idle/1, ticks_while_blocked/1, ticks_under_one_way_bulk/1, pings_under_bulk/1]).
 -export([smaller_busy_limit/1, receivers_keep_up_beside_busy_processes/1, idle_cluster_uses_no_cpu/1]).
-%% Called in the nodes under test.
--export([flood/3, sink/2]).
 
 -define(MB, 1048576).
 
@@ -115,35 +113,9 @@ receivers_keep_up_beside_busy_processes(_Config) ->
     _ = call(B, inet_rdma_test_remote, spin, [50]),
     Senders = 4,
     Count = 150000,
-    Most = call(A, ?MODULE, flood, [name(B), Senders, Count]),
+    Most = call(A, inet_rdma_test_flood, run, [name(B), Senders, Count]),
     ct:pal("of ~b messages ~b waited in a mailbox at most", [Count, Most]),
     ?assert(Most < Count div 2).
-
-%% Sends this number of messages of 1 KB to each of the receivers, which run before processes that compute. Returns the
-%% longest mailbox that one of them has had.
-flood(Node, Receivers, Count) ->
-    Sinks = [
-        spawn_opt(Node, ?MODULE, sink, [self(), Count], [link, {priority, high}, {message_queue_data, off_heap}])
-     || _ <- lists:seq(1, Receivers)
-    ],
-    Body = binary:copy(<<"k">>, 1024),
-    [spawn_link(fun() -> [Sink ! Body || _ <- lists:seq(1, Count)] end) || Sink <- Sinks],
-    lists:max([receive {Sink, Most} -> Most end || Sink <- Sinks]).
-
-sink(Caller, Count) -> sink(Caller, Count, 0).
-
-sink(Caller, 0, Most) ->
-    Caller ! {self(), Most};
-sink(Caller, Left, Most) when Left rem 1000 =:= 0 ->
-    {message_queue_len, Waiting} = process_info(self(), message_queue_len),
-    take(Caller, Left, max(Most, Waiting));
-sink(Caller, Left, Most) ->
-    take(Caller, Left, Most).
-
-take(Caller, Left, Most) ->
-    receive
-        <<_/binary>> -> sink(Caller, Left - 1, Most)
-    end.
 
 %% Three tick times pass without a message.
 ticks_while_idle(_Config) ->

@@ -82,7 +82,7 @@ options_that_are_refused(Config) ->
 %% The options of the table with three columns in docs/OPTIONS.md.
 documented(Config) ->
     Suites = filename:dirname(string:trim(?config(data_dir, Config), trailing, "/")),
-    {ok, Text} = file:read_file(filename:join([Suites, "..", "..", "docs", "OPTIONS.md"])),
+    {ok, Text} = file:read_file(filename:join([Suites, "..", "..", "..", "docs", "OPTIONS.md"])),
     [_, Behind] = binary:split(Text, <<"| option | accepted |">>),
     [Table | _] = binary:split(Behind, <<"\n\n">>),
     [binary_to_atom(Key) || Row <- binary:split(Table, <<"\n">>, [global]), Cell <- first_cell(Row),

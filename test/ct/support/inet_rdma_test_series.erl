@@ -57,7 +57,7 @@ table(Node) ->
 
 %% What the pattern's group matches in a page of docs/.
 documented(File, Pattern) ->
-    Page = filename:join([filename:dirname(code:which(?MODULE)), "..", "..", "docs", File]),
+    Page = filename:join([filename:dirname(code:which(?MODULE)), "..", "..", "..", "docs", File]),
     {ok, Text} = file:read_file(Page),
     {match, Found} = re:run(Text, Pattern, [multiline, global, {capture, [1], binary}]),
     lists:append(Found).

@@ -87,7 +87,7 @@ port(#{node := Node}) ->
 ebin() ->
     case code:where_is_file("inet_rdma_dist.beam") of
         non_existing ->
-            Root = filename:join([filename:dirname(code:which(?MODULE)), "..", ".."]),
+            Root = filename:join([filename:dirname(code:which(?MODULE)), "..", "..", ".."]),
             filename:absname(filename:join([Root, "_build", "dev", "lib", "inet_rdma", "ebin"]));
         Beam ->
             filename:absname(filename:dirname(Beam))
