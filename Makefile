@@ -28,7 +28,7 @@ PYTHON ?= /usr/bin/python3
         bench-fabric bench-faults scale-programs bench-scale bench-instructions bench-share test test-others \
         test-machines test-compute test-project native-tests ct-modules otp-sources test-matrix test-native \
         test-arm64 test-erlang test-upgrade test-elixir matrix test-rabbitmq test-otp certify test-vm \
-        test-bench soak check check-native check-beam check-scripts deny dialyzer docs site clean
+        test-bench soak check check-native check-beam check-scripts grown deny dialyzer docs site clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
@@ -231,6 +231,12 @@ check-scripts: ## shellcheck, ruff, and the rules of scripts/gate
 	scripts/deps lint
 	scripts/lint
 	scripts/gate
+
+# A file that has grown may have two concepts by now.
+SINCE = HEAD~50
+grown: ## list the source files that have grown most since a commit (SINCE=HEAD~50)
+	@git diff --find-renames --numstat $(SINCE) -- '*.rs' '*.erl' '*.ex' '*.exs' '*.py' scripts | \
+	  awk '$$1 > $$2 { file = $$0; sub(/^[0-9]+\t[0-9]+\t/, "", file); print $$1 - $$2, file }' | sort -rn | head -n 20
 
 erlang_sources := filelib:wildcard("src/**/*.erl") ++ filelib:wildcard("inet_rdma_tools/src/*.erl")
 # edoc:files/2 ends with an error for a comment or a type that it cannot read.
