@@ -39,9 +39,9 @@ defmodule InetRdma.MixProject do
       links: Map.new(@app[:links], fn {name, address} -> {List.to_string(name), List.to_string(address)} end),
       files:
         ~w(mix.exs rebar.config README.md CHANGELOG.md CONTRIBUTING.md LICENSE docs lib src inet_rdma_tools scripts) ++
-          ~w(priv/.gitkeep) ++
-          ~w(native/Cargo.toml native/Cargo.lock native/*/Cargo.toml native/*/README.md native/*/build.rs) ++
-          ~w(native/*/src native/*/benches)
+          ~w(priv/.gitkeep native/Cargo.toml native/Cargo.lock native/*/Cargo.toml native/*/*/Cargo.toml) ++
+          ~w(native/*/*/README.md native/*/build.rs native/*/*/build.rs native/*/src native/*/*/src) ++
+          ~w(native/*/benches native/*/*/benches)
     ]
   end
 
@@ -70,10 +70,10 @@ defmodule InetRdma.MixProject do
   defp guides do
     ~w(docs/QUICKSTARTS.md docs/DEPLOY.md docs/OPTIONS.md docs/TUNING.md docs/FAULTS.md) ++
       ~w(docs/TROUBLESHOOTING.md docs/MONITORING.md docs/FLIGHT.md docs/HARDWARE.md docs/SECURITY.md) ++
-      ~w(docs/STREAMS.md native/cat/README.md)
+      ~w(docs/STREAMS.md native/tools/cat/README.md)
   end
 
-  defp extra("native/cat/README.md" = page), do: {page, filename: "rdma-cat", title: "rdma-cat"}
+  defp extra("native/tools/cat/README.md" = page), do: {page, filename: "rdma-cat", title: "rdma-cat"}
   defp extra(page), do: page
 
   # The published tables, which the guides link to. The Hex package has none.

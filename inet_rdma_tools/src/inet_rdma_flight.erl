@@ -1,7 +1,7 @@
 %% @doc Reads the files of flight recorders: the events of the links of a node, also of a dead node.
 %%
 %% This module reads a file without the native library and without the node, on any machine.
-%% docs/FLIGHT.md describes the events, native/flight/src/file.rs and slot.rs the format. Without Mix:
+%% docs/FLIGHT.md describes the events, native/link/flight/src/file.rs and slot.rs the format. Without Mix:
 %%
 %%     erl -noshell -pa EBIN -eval 'inet_rdma:load_tools(), inet_rdma_flight:main()' -extra FILE... [OPTION...]
 %%

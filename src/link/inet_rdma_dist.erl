@@ -8,7 +8,7 @@
 %%   settlement (inet_rdma_nodeup, inet_rdma_settlement), then ticks;
 %% * the TCP socket on which the link began. With a peer that runs another carrier it is the VM's distribution
 %%   controller, as with inet_tcp. With the option `security tls` TLS has it (inet_rdma_transport, inet_rdma_tls);
-%% * the port: a linked-in driver in the NIF's library (native/port), linked to the supervisor, and the VM's
+%% * the port: a linked-in driver in the NIF's library (native/link/port), linked to the supervisor, and the VM's
 %%   distribution controller. It takes packets from the VM and gives packets to the VM, over TCP or a queue pair;
 %% * the guard: a sleeping process that logs events of the link. The guard of a session (inet_rdma_session_guard) has a
 %%   lost TCP connection made anew; the guard of a link inside TLS (inet_rdma_link) owns the TLS connection, whose end

@@ -146,7 +146,7 @@ list() ->
      {node_pinned_bytes, gauge, bytes, [pair], none,
       "memory pinned by all connections of this node, which the option pinned_max_bytes bounds"}].
 
-%% In the order of the port's numbers (native/port/src/link/counts.rs). The names are those of its notices.
+%% In the order of the port's numbers (native/link/port/src/link/counts.rs). The names are those of its notices.
 -spec path_states() -> [carried | suspected | suspended].
 path_states() -> [carried, suspected, suspended].
 

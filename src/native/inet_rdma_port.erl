@@ -9,10 +9,10 @@
 %% Called by inet_rdma_bounded.
 -export([use_socket/3]).
 
-%% Stands for a number that is unknown; native/port/src/numbers.rs has the same.
+%% Stands for a number that is unknown; native/link/port/src/numbers.rs has the same.
 -define(UNKNOWN, <<16#ffffffffffffffff:64>>).
 
-%% Commands of the port; native/port/src/commands.rs has the same numbers.
+%% Commands of the port; native/link/port/src/commands.rs has the same numbers.
 command_number(carry) -> 1;
 command_number(start) -> 2;
 command_number(tick) -> 3;
@@ -52,8 +52,8 @@ command_number(suspect) -> 31.
 %% Opens a port, linked to the caller. error: the VM has no port left, or the driver is gone.
 %%
 %% Tools find the port of a link by the name that it has over inet_tcp, "tcp_inet", and ask it as a socket of inet: the
-%% port answers (native/port/src/inet.rs). open_port/2 gives a port the name of its driver; only the driver can open one
-%% with another name.
+%% port answers (native/link/port/src/inet.rs). open_port/2 gives a port the name of its driver; only the driver can
+%% open one with another name.
 -spec open() -> {ok, port()} | {error, inet_rdma:reason()}.
 open() ->
     try open_port({spawn_driver, inet_rdma_nif:driver()}, []) of

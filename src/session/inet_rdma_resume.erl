@@ -11,9 +11,9 @@
 %%     acceptor   <<$r, Received:64, Path:64, Proof:32/binary>>        has, too; frames follow, outside TLS
 %%
 %% A proof is an HMAC-SHA256 of all earlier messages and of its own, under the session's secret, with a label for each
-%% message: native/session has the secret. Received: the bytes that the side has received. Path: the queue pair that the
-%% side still has (0: none). A node of OTP takes the first message for a handshake that it does not know, and closes the
-%% connection.
+%% message: native/link/session has the secret. Received: the bytes that the side has received. Path: the queue pair
+%% that the side still has (0: none). A node of OTP takes the first message for a handshake that it does not know, and
+%% closes the connection.
 %%
 %% The secret never leaves the port. A stranger gets only as far as the second message, for which the acceptor computes
 %% one proof; the acceptor gives the old connection up only for a peer that has proved the secret. If the session began

@@ -2,8 +2,8 @@
 %%
 %% The parties of a session, on each side:
 %%
-%% * the port (inet_rdma_port, native/port): keeps what the peer has not acknowledged, and carries packets over TCP or
-%%   a queue pair;
+%% * the port (inet_rdma_port, native/link/port): keeps what the peer has not acknowledged, and carries packets over TCP
+%%   or a queue pair;
 %% * the connection supervisor of dist_util, which is linked to the port: its end is the link's end;
 %% * the guard (inet_rdma_session_guard), a process that hibernates. The port tells it that a path is suspected or the
 %%   TCP connection lost. The guard has another one made, ends the link if that fails, and writes the log;

@@ -2,7 +2,7 @@
 %% inet_rdma_session_loss while the TCP connection is lost or a path is suspected (_suspicion), _mover for settlements,
 %% _idle for the way back to TCP, _keys for the keys of a queue pair, _log for their log lines.
 %%
-%% What of the port's notices (native/port/src/commands.rs, WATCH):
+%% What of the port's notices (native/link/port/src/commands.rs, WATCH):
 %%
 %%     {lost, Reason}    the TCP connection is lost; or a queue pair, and the TCP connection with it
 %%     suspected         a path is suspected; the link goes on over it

@@ -2,7 +2,8 @@
 %% moves the link between TCP and queue pairs (inet_rdma_session_events).
 %%
 %% The guard and the port are linked: each ends with the other. The port sends it
-%% {'$inet_rdma', Port, What, {State, Carrier, HasTcp}} (native/port/src/commands.rs, WATCH). State is the guard's, too.
+%% {'$inet_rdma', Port, What, {State, Carrier, HasTcp}} (native/link/port/src/commands.rs, WATCH). State is the guard's,
+%% too.
 %%
 %% It hibernates after a pause. Between two events it refers to no code of this library, so modules are loaded anew and
 %% purged while it lives; it brings its data to the version of the modules at each event.

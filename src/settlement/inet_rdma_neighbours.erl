@@ -1,7 +1,7 @@
 %% Nodes of one host that share no network namespace, or run as several users: containers. They meet by a socket file in
 %% a directory that both mount (the options shm_directory and shm_allowed_uids), and are carried over shm from there on.
 %%
-%% The native library checks the directory, the file and the peer's user: native/fabric_shm/src/directory.rs.
+%% The native library checks the directory, the file and the peer's user: native/core/fabric_shm/src/directory.rs.
 -module(inet_rdma_neighbours).
 
 -export([start/0, stop/0, check/1, fact/2, named/2, way/2, is_same_user/2, connect/5]).

@@ -9,7 +9,7 @@ mod block;
 mod message;
 #[path = "../tests/support_connection/pair.rs"]
 mod pair;
-#[path = "../../stream/benches/rounds/mod.rs"]
+#[path = "../../core/stream/benches/rounds/mod.rs"]
 mod rounds;
 
 use std::hint::black_box;

@@ -1,6 +1,6 @@
 //! Active mode: arrived bytes become messages, as many as were asked for, and the end comes last.
 
-#[path = "../../assembly/tests/support/contents.rs"]
+#[path = "../../core/assembly/tests/support/contents.rs"]
 mod contents;
 #[path = "support_connection/message.rs"]
 mod message;

@@ -1,6 +1,6 @@
 //! Attempts: the notifications to their users, the end of their threads, and no descriptors or threads left behind.
 
-#[path = "../../fabric/tests/support/mod.rs"]
+#[path = "../../core/fabric/tests/support/mod.rs"]
 #[allow(dead_code, reason = "shared with the contract suite, which uses all of it")]
 mod support;
 

@@ -1,6 +1,6 @@
 //! Addresses of this host, and the choice of a fabric for a peer.
 
-#[path = "../../fabric/tests/support/mod.rs"]
+#[path = "../../core/fabric/tests/support/mod.rs"]
 #[allow(dead_code, reason = "shared with the contract suite, which uses all of it")]
 mod support;
 

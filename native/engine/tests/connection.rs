@@ -1,6 +1,6 @@
 //! Connections over shm. One thread drives both ends, in an order that a seed picks.
 
-#[path = "../../assembly/tests/support/contents.rs"]
+#[path = "../../core/assembly/tests/support/contents.rs"]
 mod contents;
 #[path = "support_connection/message.rs"]
 mod message;

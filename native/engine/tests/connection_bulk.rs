@@ -2,7 +2,7 @@
 
 #[path = "support_connection/both_ends.rs"]
 mod both_ends;
-#[path = "../../assembly/tests/support/contents.rs"]
+#[path = "../../core/assembly/tests/support/contents.rs"]
 mod contents;
 #[path = "support_connection/message.rs"]
 mod message;

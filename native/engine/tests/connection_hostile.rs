@@ -5,7 +5,7 @@
 mod message;
 #[path = "support_connection/pair.rs"]
 mod pair;
-#[path = "../../fabric/tests/support/post.rs"]
+#[path = "../../core/fabric/tests/support/post.rs"]
 mod post;
 
 use std::sync::Arc;

@@ -1,12 +1,12 @@
 //! Sealed connections: a stranger that writes into their memory, or in the peer's place, can end them and no more.
 
-#[path = "../../assembly/tests/support/contents.rs"]
+#[path = "../../core/assembly/tests/support/contents.rs"]
 mod contents;
 #[path = "support_connection/message.rs"]
 mod message;
 #[path = "support_connection/pair.rs"]
 mod pair;
-#[path = "../../fabric/tests/support/post.rs"]
+#[path = "../../core/fabric/tests/support/post.rs"]
 mod post;
 #[path = "support_connection/sealed.rs"]
 mod sealed;

@@ -6,7 +6,7 @@ mod events;
 mod life;
 #[path = "contract/processes.rs"]
 mod processes;
-#[path = "../../fabric/tests/support/mod.rs"]
+#[path = "../../core/fabric/tests/support/mod.rs"]
 mod support;
 #[path = "contract/tokens.rs"]
 mod tokens;

@@ -2,7 +2,7 @@
 
 #[path = "support_connection/attached.rs"]
 mod attached;
-#[path = "../../assembly/tests/support/contents.rs"]
+#[path = "../../core/assembly/tests/support/contents.rs"]
 mod contents;
 #[path = "support_connection/message.rs"]
 mod message;

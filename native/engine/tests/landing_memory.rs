@@ -1,6 +1,6 @@
 //! Landing memory that a fabric must pin: it comes with bulk and goes without bulk, and no bytes are lost by that.
 
-#[path = "../../assembly/tests/support/contents.rs"]
+#[path = "../../core/assembly/tests/support/contents.rs"]
 mod contents;
 #[path = "support_connection/message.rs"]
 mod message;

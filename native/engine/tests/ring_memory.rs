@@ -1,6 +1,6 @@
 //! Rings that a fabric must pin: small at first, large while the peer fills them, small again later.
 
-#[path = "../../assembly/tests/support/contents.rs"]
+#[path = "../../core/assembly/tests/support/contents.rs"]
 mod contents;
 #[path = "support_connection/message.rs"]
 mod message;

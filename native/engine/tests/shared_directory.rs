@@ -1,6 +1,6 @@
 //! Peers of other network namespaces come to the shared listener by a file in a directory.
 
-#[path = "../../fabric/tests/support/mod.rs"]
+#[path = "../../core/fabric/tests/support/mod.rs"]
 #[allow(dead_code, reason = "shared with the contract suite, which uses all of it")]
 mod support;
 

@@ -1,6 +1,6 @@
 //! Expected peers at the one shm listener of a process.
 
-#[path = "../../fabric/tests/support/mod.rs"]
+#[path = "../../core/fabric/tests/support/mod.rs"]
 #[allow(dead_code, reason = "shared with the contract suite, which uses all of it")]
 mod support;
 

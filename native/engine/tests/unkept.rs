@@ -1,7 +1,7 @@
 //! Memory of a connection while the thread that gets it cannot be started. Alone in its process: it limits the address
 //! space.
 
-#[path = "../../assembly/tests/support/contents.rs"]
+#[path = "../../core/assembly/tests/support/contents.rs"]
 mod contents;
 #[path = "support_connection/message.rs"]
 mod message;

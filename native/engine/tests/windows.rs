@@ -1,12 +1,12 @@
 //! A landing buffer is handed over without a copy once its window is closed, so that the peer cannot write there.
 
-#[path = "../../assembly/tests/support/contents.rs"]
+#[path = "../../core/assembly/tests/support/contents.rs"]
 mod contents;
 #[path = "support_connection/message.rs"]
 mod message;
 #[path = "support_connection/pair.rs"]
 mod pair;
-#[path = "../../fabric/tests/support/post.rs"]
+#[path = "../../core/fabric/tests/support/post.rs"]
 mod post;
 
 use std::sync::Arc;

@@ -74,7 +74,7 @@ over_new_connections(Config) ->
     ?assertEqual({true, true}, {compresses(A, B), compresses(B, A)}).
 
 %% A node that cannot decompress says so as one that does not know of compression, which older nodes understand, too.
-%% native/path_tcp/tests/no_memory.rs takes the memory away.
+%% native/link/path_tcp/tests/no_memory.rs takes the memory away.
 without_memory(_Config) ->
     ?assert(inet_rdma_nif:can_decompress()),
     Message = <<$N, 0:64, 0:32, 4:16, "a@vm">>,

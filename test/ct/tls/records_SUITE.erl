@@ -10,7 +10,7 @@
 -export([stream_asks_for_a_key/1, guard_hears_of_the_end/1, guard_ends_the_stream/1]).
 -export([link_carries_packets_encrypted/1, link_asks_for_a_key/1]).
 
-%% Commands of the port; native/port/src/entry.rs has the same numbers.
+%% Commands of the port; native/link/port/src/entry.rs has the same numbers.
 -define(CARRY, 1).
 -define(START, 2).
 -define(TICK, 3).

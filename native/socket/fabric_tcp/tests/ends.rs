@@ -1,6 +1,6 @@
 //! Connections that end while bytes wait at either side.
 
-#[path = "../../fabric/tests/support/mod.rs"]
+#[path = "../../../core/fabric/tests/support/mod.rs"]
 #[allow(dead_code, reason = "shared with the contract suite, which uses all of it")]
 mod support;
 

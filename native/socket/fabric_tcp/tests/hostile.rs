@@ -8,6 +8,6 @@ mod frames;
 mod greetings;
 #[path = "hostile/raw.rs"]
 mod raw;
-#[path = "../../fabric/tests/support/mod.rs"]
+#[path = "../../../core/fabric/tests/support/mod.rs"]
 #[allow(dead_code, reason = "shared with the contract suite, which uses all of it")]
 mod support;

@@ -1,6 +1,6 @@
 //! A process without a free descriptor. A program of its own: the limit is the process's.
 
-#[path = "../../fabric/tests/support/mod.rs"]
+#[path = "../../../core/fabric/tests/support/mod.rs"]
 #[allow(dead_code, reason = "shared with the contract suite, which uses all of it")]
 mod support;
 
