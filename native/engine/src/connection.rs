@@ -35,58 +35,35 @@
 //! | files | what they have |
 //! |---|---|
 //! | `closed`, `settings`, `notifier` | the reasons of an end, the options, the user |
-//! | `reader`, `writer`, `ring_memory`, `staging`, `records`, `crate::landing` | the parts of the state behind `core`, each with its own rules |
-//! | `core`, `tally`, `shared` | that state as a whole, the counts, the connection |
-//! | `claims`, `completions`, `ending`, `controls`, `adverts` | claims of memory, arrivals, the end, control messages, advertisements |
-//! | `progress`, `liveness`, `upkeep`, `arming` | a look at the receive queue, at the peer's life, at memory; the way to wait |
-//! | `calls` | calls of the user beside reads and writes |
-//! | `read_end`, `ring_reading`, `record_reading`, `reading` | a read |
-//! | `transfer`, `record_writing`, `writing` | a write |
-//! | `polling`, `record_keys`, `statistics`, `opening` | calls of polling threads, keys, counts, the making |
+//! | `landing/` | landing buffers: their memory, those that the peer may write, and the rule for advertisements |
+//! | `state/` | `reader`, `writer`, `ring_memory`, `staging`, `records`: the parts of the state behind `core`, each with its own rules; `core`: that state as a whole; `tally`, the counts; `shared`, the connection |
+//! | `memory/` | `claims` of memory, `adverts`: advertisements of landing buffers, `upkeep`: memory that comes and goes |
+//! | `queue/` | `completions`: arrivals; `ending`; `controls`: messages to the peer; `progress`: a look at the receive queue; `liveness` of the peer; `arming`, the way to wait; `polling`: calls of polling threads |
+//! | `read/` | `read_end`, `ring_reading`, `record_reading`, `reading`: a read |
+//! | `write/` | `transfer`, `record_writing`, `writing`: a write |
+//! | `calls`, `record_keys`, `statistics`, `opening` | other calls of the user, keys, counts, the making |
 
-mod adverts;
-mod arming;
 mod calls;
-mod claims;
 mod closed;
-mod completions;
-mod controls;
-mod core;
-mod ending;
-mod liveness;
+mod landing;
+mod memory;
 mod notifier;
 mod opening;
-mod polling;
-mod progress;
-mod read_end;
-mod reader;
-mod reading;
+mod queue;
+mod read;
 mod record_keys;
-mod record_reading;
-mod record_writing;
-mod records;
-mod ring_memory;
-mod ring_reading;
 mod settings;
-mod shared;
-mod staging;
+mod state;
 mod statistics;
-mod tally;
-mod transfer;
-mod upkeep;
-mod writer;
-mod writing;
+mod write;
 
 pub use self::closed::{Closed, ContentsViolation};
+pub use self::landing::LandingState;
 pub use self::notifier::{Caller, Notifier, Woken};
-pub use self::read_end::ReadEnd;
-pub use self::reading::ReadHalf;
-pub(crate) use self::reading::{For, Taken};
-pub use self::records::Sealed;
+pub(crate) use self::read::{For, Taken};
+pub use self::read::{ReadEnd, ReadHalf};
 pub(crate) use self::settings::LANDING_BUFFER_BYTES_MAX;
 pub use self::settings::{Settings, ZeroCopy};
-pub use self::shared::Connection;
+pub use self::state::{Connection, Sealed};
 pub use self::statistics::Statistics;
-pub use self::transfer::Written;
-pub use self::writing::WriteHalf;
-pub use crate::landing::LandingState;
+pub use self::write::{WriteHalf, Written};

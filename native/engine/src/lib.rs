@@ -5,7 +5,6 @@ pub mod attempt;
 pub mod auto;
 pub mod connection;
 pub mod endpoint;
-mod landing;
 pub mod log_limit;
 pub mod looking;
 mod memory_thread;

@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 use inet_rdma_fabric::Answer;
 
 use super::closed::Closed;
-use super::core::PolledBy;
 use super::notifier::{Caller, Woken};
-use super::shared::Connection;
+use super::state::{Connection, PolledBy};
 
 /// Looks between two offers of the processor to other threads.
 const LOOKS_PER_OFFER: u32 = 8;

@@ -6,7 +6,7 @@ use inet_rdma_records::{UsedUp, Violation};
 
 /// The connection has ended. The reason stays in the core: it is larger than the other results of a read, and each step
 /// of the read would move it.
-pub(super) struct Ended;
+pub(crate) struct Ended;
 
 /// Why a connection ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -9,16 +9,12 @@ use inet_rdma_stream::{Limits, Mode, Stream};
 use parking_lot::Mutex;
 
 use super::closed::Closed;
-use super::core::{Core, PolledBy};
+use super::landing::{AdvertBounds, AdvertPolicy, LandingBuffers, LandingMemory, Source};
 use super::notifier::Notifier;
-use super::reading::ReadHalf;
-use super::records::Records;
-use super::ring_memory::RingMemory;
+use super::read::ReadHalf;
 use super::settings::Settings;
-use super::shared::Connection;
-use super::tally::Tally;
-use super::writing::WriteHalf;
-use crate::landing::{AdvertBounds, AdvertPolicy, LandingBuffers, LandingMemory, Source};
+use super::state::{Connection, Core, PolledBy, Records, RingMemory, Tally};
+use super::write::WriteHalf;
 
 impl Connection {
     /// Makes a stream over `qp`, and its two directions. `parameters`: of this side.

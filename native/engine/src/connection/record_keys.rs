@@ -2,8 +2,7 @@
 
 use inet_rdma_records::{Key, KeyRefused};
 
-use super::records::Sealed;
-use super::shared::Connection;
+use super::state::{Connection, Sealed};
 
 impl Connection {
     /// The state of the seals. None: the stream is plain.

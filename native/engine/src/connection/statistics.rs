@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use inet_rdma_fabric::Safeguard;
 use inet_rdma_stream::Counters;
 
-use super::shared::Connection;
-use crate::landing::LandingState;
+use super::landing::LandingState;
+use super::state::Connection;
 
 /// Counts of one connection since its start.
 #[derive(Debug, Clone, Copy)]

@@ -4,8 +4,7 @@ use std::time::{Duration, Instant};
 
 use inet_rdma_fabric::FabricError;
 
-use super::core::Core;
-use super::shared::Connection;
+use crate::connection::state::{Connection, Core};
 use crate::memory_thread;
 
 /// Time between two attempts to start the memory thread for one connection. Refused memory is asked for again after
@@ -17,7 +16,7 @@ impl Connection {
     /// claims stay, until [`Self::request_fetch_again`].
     #[cold]
     #[inline(never)]
-    pub(super) fn request_fetch(&self, core: &mut Core) -> Result<(), FabricError> {
+    pub(crate) fn request_fetch(&self, core: &mut Core) -> Result<(), FabricError> {
         let kept = memory_thread::claim(self.memory_user.clone());
         core.claim_failed_at = kept.is_err().then(Instant::now);
         kept
@@ -26,14 +25,14 @@ impl Connection {
     /// Called with each look while the memory thread is missing: its start failed at `since`.
     #[cold]
     #[inline(never)]
-    pub(super) fn request_fetch_again(&self, core: &mut Core, since: Instant) {
+    pub(crate) fn request_fetch_again(&self, core: &mut Core, since: Instant) {
         if since.elapsed() >= CLAIM_AGAIN_AFTER {
             let _later = self.request_fetch(core);
         }
     }
 
     #[inline(never)]
-    pub(super) fn note_ring_arrival(&self, core: &mut Core) {
+    pub(crate) fn note_ring_arrival(&self, core: &mut Core) {
         let (room, bytes) = (core.stream.ring_room_of_peer(), core.stream.ring_bytes());
         if core.ring.note_arrival(room, bytes) {
             let _later = self.request_fetch(core);
@@ -43,7 +42,7 @@ impl Connection {
     /// Called when a ring was replaced, or read to its end. Has the replaced ring revoked once its last byte is read.
     #[cold]
     #[inline(never)]
-    pub(super) fn release_ring(&self, core: &mut Core) {
+    pub(crate) fn release_ring(&self, core: &mut Core) {
         if core.ring.release(core.stream.reads_old_ring()) {
             let _later = self.request_fetch(core);
         }
@@ -53,7 +52,7 @@ impl Connection {
     /// memory would be useless.
     #[cold]
     #[inline(never)]
-    pub(super) fn claim_staging(&self, core: &mut Core) {
+    pub(crate) fn claim_staging(&self, core: &mut Core) {
         if !self.qp.capabilities().pins {
             return;
         }
@@ -66,7 +65,7 @@ impl Connection {
     /// Switches to staging memory of `bytes`. Do not call it between an offer of room and the post of its transfer.
     #[cold]
     #[inline(never)]
-    pub(super) fn replace_staging(&self, core: &mut Core, bytes: usize) {
+    pub(crate) fn replace_staging(&self, core: &mut Core, bytes: usize) {
         if core.is_up() {
             self.qp.replace_staging();
         }

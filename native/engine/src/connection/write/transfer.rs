@@ -3,15 +3,14 @@
 use inet_rdma_fabric::FabricError;
 use parking_lot::MutexGuard;
 
-use super::closed::Closed;
-use super::core::Core;
-use super::shared::Connection;
+use crate::connection::closed::Closed;
+use crate::connection::state::{Connection, Core};
 
 /// Maximum number of transfers in one write. The writer may be a scheduler with a port's lock: without a bound, a peer
 /// with a ring of a few bytes, which it empties at once, would hold it for as many transfers as there are bytes. With
 /// the smallest ring that the options allow (4096 bytes, a quarter of which is free before the writer goes on) this
 /// many transfers carry a link's packet of 64 KiB.
-pub(super) const TRANSFERS_MAX: usize = 64;
+pub(crate) const TRANSFERS_MAX: usize = 64;
 
 /// The progress of a write. If it is neither complete nor blocked, the call has made its maximum of transfers: the
 /// writer tries again after other work.
@@ -28,12 +27,12 @@ pub struct Written {
 /// [`Connection::why_stopped`] gives the reason, which is larger than the other results of a write: each step of the
 /// write would move it.
 #[derive(Debug)]
-pub(super) struct Stopped;
+pub(crate) struct Stopped;
 
 impl Core {
     /// Err: nothing can be written any more.
     #[inline(always)]
-    pub(super) fn check_writing(&self) -> Result<(), Stopped> {
+    pub(crate) fn check_writing(&self) -> Result<(), Stopped> {
         match self.is_up() && !self.writer.is_finished() {
             true => Ok(()),
             false => Err(Stopped),
@@ -44,20 +43,20 @@ impl Core {
 impl Connection {
     /// The reason of [`Stopped`].
     #[cold]
-    pub(super) fn why_stopped(&self) -> Closed {
+    pub(crate) fn why_stopped(&self) -> Closed {
         self.closed().unwrap_or(Closed::Here)
     }
 
     /// Ends the connection, as a post has failed.
     #[cold]
-    pub(super) fn stop(&self, core: &mut Core, error: FabricError) -> Stopped {
+    pub(crate) fn stop(&self, core: &mut Core, error: FabricError) -> Stopped {
         self.fail(core, error.into());
         Stopped
     }
 
-    /// Posts a transfer of more than [`super::core::COPIED_AT_ONCE_BYTES`] with `core` free.
+    /// Posts a transfer of more than [`super::super::state::COPIED_AT_ONCE_BYTES`] with `core` free.
     #[inline(never)]
-    pub(super) fn post_unlocked(
+    pub(crate) fn post_unlocked(
         &self,
         core: &mut MutexGuard<'_, Core>,
         post: impl FnOnce() -> Result<(), Box<FabricError>>,

@@ -1,8 +1,6 @@
 //! Arming: the steps of a party before it waits, so that it misses no event.
 
-use super::core::Core;
-use super::shared::Connection;
-use super::writer::Need;
+use crate::connection::state::{Connection, Core, Need};
 
 /// Attempts to arm in one turn, with a look for completions between them. An honest peer runs out of credits or ring
 /// first.
@@ -15,7 +13,7 @@ impl Connection {
     /// it.
     #[inline]
     #[must_use]
-    pub(super) fn arm_queue_if_unpolled(&self, core: &mut Core) -> bool {
+    pub(crate) fn arm_queue_if_unpolled(&self, core: &mut Core) -> bool {
         core.is_polled() || !core.is_up() || self.arm_queue(core)
     }
 
@@ -40,7 +38,7 @@ impl Connection {
     /// this side takes completions keeps the queue pair from being armed; after [`ARMS_MAX`] attempts it stays unarmed.
     /// The polling thread then looks again, after its other connections. Without one, a reader and a writer that wait
     /// are told: each looks again in a turn of its own, and arms before it waits again.
-    pub(super) fn arm_queue_or_kick(&self, core: &mut Core) {
+    pub(crate) fn arm_queue_or_kick(&self, core: &mut Core) {
         if self.arm_queue_if_unpolled(core) {
             return;
         }
@@ -54,7 +52,7 @@ impl Connection {
     }
 
     /// Arms the reader: it is woken when there is something to read. Returns false if there may be something already.
-    pub(super) fn arm_reader_locked(&self, core: &mut Core) -> bool {
+    pub(crate) fn arm_reader_locked(&self, core: &mut Core) -> bool {
         if core.reader.answer_call() {
             // The reason for which the reader was called is not in `core`: it must read to find it.
             return false;
@@ -71,7 +69,7 @@ impl Connection {
     }
 
     /// Arms the writer: it is woken when there may be room. Returns false if there is room already.
-    pub(super) fn arm_writer_locked(&self, core: &mut Core) -> bool {
+    pub(crate) fn arm_writer_locked(&self, core: &mut Core) -> bool {
         if core.writer.is_finished() {
             return false;
         }

@@ -1,8 +1,7 @@
 //! How a read ends.
 
-use super::closed::Closed;
-use super::core::Core;
-use super::shared::Connection;
+use crate::connection::closed::Closed;
+use crate::connection::state::{Connection, Core};
 
 /// How a read ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -17,7 +16,7 @@ pub enum ReadEnd {
 
 /// How a read ended, without the reason of the connection's end.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(crate) enum Outcome {
     /// There may be more.
     More,
     /// Nothing more for now.
@@ -32,14 +31,14 @@ pub(super) enum Outcome {
 
 impl Outcome {
     #[inline]
-    pub(super) fn is_end(self) -> bool {
+    pub(crate) fn is_end(self) -> bool {
         matches!(self, Outcome::Stopped | Outcome::EndOfStream | Outcome::Ended)
     }
 }
 
 /// The reason why a read finds nothing more.
 #[inline]
-pub(super) fn nothing_more(core: &Core) -> Outcome {
+pub(crate) fn nothing_more(core: &Core) -> Outcome {
     if !core.is_up() {
         Outcome::Ended
     } else if core.stream.is_end() && !core.awaits_landed() {
@@ -52,7 +51,7 @@ pub(super) fn nothing_more(core: &Core) -> Outcome {
 impl Connection {
     /// The outcome for the caller, with the reason of the connection's end.
     #[inline]
-    pub(super) fn read_end(&self, outcome: Outcome) -> ReadEnd {
+    pub(crate) fn read_end(&self, outcome: Outcome) -> ReadEnd {
         match outcome {
             Outcome::More => ReadEnd::More,
             Outcome::Empty => ReadEnd::Empty,

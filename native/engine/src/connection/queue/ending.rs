@@ -1,12 +1,11 @@
 //! The end of a connection.
 
-use super::closed::{Closed, Ended};
-use super::core::{Core, End};
-use super::shared::Connection;
+use crate::connection::closed::{Closed, Ended};
+use crate::connection::state::{Connection, Core, End};
 
 impl Connection {
     /// Ends the connection and returns the reason of the end, which is that of the first call.
-    pub(super) fn fail(&self, core: &mut Core, mut closed: Closed) -> Closed {
+    pub(crate) fn fail(&self, core: &mut Core, mut closed: Closed) -> Closed {
         if core.is_up() {
             if closed == Closed::PeerGone {
                 // The write failed before the receive queue was drained. Drain it: a FINISH in it means an orderly
@@ -30,7 +29,7 @@ impl Connection {
 
     /// As [`Self::fail`], for a caller that gives the reason later.
     #[cold]
-    pub(super) fn end(&self, core: &mut Core, closed: Closed) -> Ended {
+    pub(crate) fn end(&self, core: &mut Core, closed: Closed) -> Ended {
         self.fail(core, closed);
         Ended
     }

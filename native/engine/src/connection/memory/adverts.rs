@@ -3,15 +3,14 @@
 use inet_rdma_fabric::{Exposed, FabricError, Safeguard};
 use inet_rdma_stream::{Mode, Receive, ReceiveId};
 
-use super::closed::Closed;
-use super::core::{Core, End, saturating_u32};
-use super::shared::Connection;
-use crate::landing::{Advice, is_vital};
+use crate::connection::closed::Closed;
+use crate::connection::landing::{Advice, is_vital};
+use crate::connection::state::{Connection, Core, End, saturating_u32};
 
 impl Connection {
     /// Advertises as many landing buffers as the policy allows.
     #[inline]
-    pub(super) fn advertise(&self, core: &mut Core) {
+    pub(crate) fn advertise(&self, core: &mut Core) {
         if core.landing.policy.may_advertise() {
             self.follow_advice(core);
         }
@@ -73,7 +72,7 @@ impl Connection {
     /// Claims memory as no landing buffer is free. Returns true if there is a free one now.
     #[cold]
     #[inline(never)]
-    pub(super) fn claim_landing(&self, core: &mut Core) -> bool {
+    pub(crate) fn claim_landing(&self, core: &mut Core) -> bool {
         let landings = core.stream.counters().direct_transfers_received;
         if !core.landing.memory.claim(landings) {
             return false;
@@ -88,7 +87,7 @@ impl Connection {
         is_here
     }
 
-    pub(super) fn expose_landing(&self, bytes: usize) -> Result<Box<dyn Exposed>, FabricError> {
+    pub(crate) fn expose_landing(&self, bytes: usize) -> Result<Box<dyn Exposed>, FabricError> {
         let exposer = self.qp.exposer();
         match self.safeguard {
             Safeguard::Windows => exposer.expose_windows(bytes, self.settings.landing_buffer_bytes as usize),
@@ -96,7 +95,7 @@ impl Connection {
         }
     }
 
-    pub(super) fn settle_claim(
+    pub(crate) fn settle_claim(
         &self,
         core: &mut Core,
         expose: impl FnOnce(usize) -> Result<Box<dyn Exposed>, FabricError>,

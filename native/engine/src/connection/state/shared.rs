@@ -6,32 +6,32 @@ use std::sync::{Arc, OnceLock, Weak};
 use inet_rdma_fabric::{QueuePair, Safeguard};
 use parking_lot::Mutex;
 
-use super::closed::Closed;
 use super::core::Core;
-use super::notifier::{Caller, Notifier, Woken};
 use super::records::Records;
-use super::settings::Settings;
 use super::tally::Tally;
+use crate::connection::closed::Closed;
+use crate::connection::notifier::{Caller, Notifier, Woken};
+use crate::connection::settings::Settings;
 use crate::memory_thread::MemoryUser;
 use crate::poller::Kicker;
 
 /// The part of a connection that both directions share, and that any thread may call. The directions are
-/// [`super::ReadHalf`] and [`super::WriteHalf`].
+/// [`ReadHalf`](crate::connection::ReadHalf) and [`WriteHalf`](crate::connection::WriteHalf).
 pub struct Connection {
-    pub(super) qp: Box<dyn QueuePair>,
-    pub(super) settings: Settings,
+    pub(crate) qp: Box<dyn QueuePair>,
+    pub(crate) settings: Settings,
     /// Maximum size of this side's ring, and of its staging memory.
-    pub(super) ring_bytes_max: u32,
+    pub(crate) ring_bytes_max: u32,
     /// The connection itself, for the thread that gets and gives back memory.
-    pub(super) memory_user: Weak<dyn MemoryUser>,
+    pub(crate) memory_user: Weak<dyn MemoryUser>,
     /// The protection by which landing buffers may be handed over without a copy.
-    pub(super) safeguard: Safeguard,
-    pub(super) core: Mutex<Core>,
+    pub(crate) safeguard: Safeguard,
+    pub(crate) core: Mutex<Core>,
     /// None: the stream is plain.
-    pub(super) records: Option<Box<Records>>,
-    pub(super) tally: Tally,
-    pub(super) kicker: OnceLock<Kicker>,
-    pub(super) notifier: Arc<dyn Notifier>,
+    pub(crate) records: Option<Box<Records>>,
+    pub(crate) tally: Tally,
+    pub(crate) kicker: OnceLock<Kicker>,
+    pub(crate) notifier: Arc<dyn Notifier>,
 }
 
 impl Connection {
@@ -60,7 +60,7 @@ impl Connection {
 
     /// Runs one step with `core` locked. The caller must notify the user.
     #[inline]
-    pub(super) fn step_without_notify<R>(&self, step: impl FnOnce(&mut Core) -> R) -> (R, Woken) {
+    pub(crate) fn step_without_notify<R>(&self, step: impl FnOnce(&mut Core) -> R) -> (R, Woken) {
         let mut core = self.core.lock();
         let result = step(&mut core);
         let woken = core.take_woken();
@@ -69,7 +69,7 @@ impl Connection {
 
     /// Runs one step with `core` locked, and notifies the user.
     #[inline]
-    pub(super) fn step<R>(&self, caller: Caller, step: impl FnOnce(&mut Core) -> R) -> R {
+    pub(crate) fn step<R>(&self, caller: Caller, step: impl FnOnce(&mut Core) -> R) -> R {
         let (result, woken) = self.step_without_notify(step);
         self.tell(woken, caller);
         result
@@ -77,7 +77,7 @@ impl Connection {
 
     /// Notifies the user of `woken`. The caller must hold no lock.
     #[inline]
-    pub(super) fn tell(&self, woken: Woken, caller: Caller) {
+    pub(crate) fn tell(&self, woken: Woken, caller: Caller) {
         if !woken.is_empty() {
             self.notifier.wake(woken, caller);
         }

@@ -9,23 +9,23 @@ use inet_rdma_records::{Cipher, ControlOpener, ControlSealer, Opener, Protection
 use inet_rdma_stream::CONTROL_BYTES;
 use parking_lot::Mutex;
 
-use super::notifier::Notifier;
+use crate::connection::notifier::Notifier;
 
 /// The keys of records. A write or a read takes its lock before the lock `core`, and holds it to its end.
-pub(super) struct Records {
-    pub(super) cipher: Cipher,
-    pub(super) sealer: Mutex<Sealer>,
-    pub(super) opener: Mutex<Opener>,
+pub(crate) struct Records {
+    pub(crate) cipher: Cipher,
+    pub(crate) sealer: Mutex<Sealer>,
+    pub(crate) opener: Mutex<Opener>,
 }
 
 /// The state of a sealed connection behind the lock `core`: the keys of control messages, and the state of reads.
-pub(super) struct RecordState {
-    pub(super) control_sealer: ControlSealer,
-    pub(super) control_opener: ControlOpener,
+pub(crate) struct RecordState {
+    pub(crate) control_sealer: ControlSealer,
+    pub(crate) control_opener: ControlOpener,
     /// True while reads have not taken all of an opened record.
-    pub(super) holds_record: bool,
+    pub(crate) holds_record: bool,
     /// Bytes that were sent beside the user's: of records and of fillings.
-    pub(super) overhead_sent: u64,
+    pub(crate) overhead_sent: u64,
 }
 
 /// How a stream is sealed.
@@ -41,7 +41,7 @@ pub struct Sealed {
 
 impl Records {
     /// `ring_bytes`: size of the peer's ring, then of this side's.
-    pub(super) fn new(protection: &Protection, ring_bytes: [u32; 2]) -> Result<(Self, RecordState), Violation> {
+    pub(crate) fn new(protection: &Protection, ring_bytes: [u32; 2]) -> Result<(Self, RecordState), Violation> {
         let Protection {
             cipher,
             send_key,
@@ -66,13 +66,13 @@ impl Records {
 }
 
 impl RecordState {
-    pub(super) fn open_control(&mut self, message: &[u8; CONTROL_BYTES]) -> Result<[u8; CONTROL_BYTES], Violation> {
+    pub(crate) fn open_control(&mut self, message: &[u8; CONTROL_BYTES]) -> Result<[u8; CONTROL_BYTES], Violation> {
         let mut opened = *message;
         self.control_opener.open(&mut opened)?;
         Ok(opened)
     }
 
-    pub(super) fn seal_control(
+    pub(crate) fn seal_control(
         &mut self,
         message: &mut [u8; CONTROL_BYTES],
         notifier: &dyn Notifier,

@@ -8,12 +8,9 @@ use inet_rdma_records::{OVERHEAD_BYTES, PLAIN_BYTES_MAX, RECORD_BYTES_MIN, Seale
 use inet_rdma_stream::{Offer, Transfer};
 use parking_lot::MutexGuard;
 
-use super::core::{COPIED_AT_ONCE_BYTES, Core, saturating_u32};
-use super::notifier::Woken;
-use super::records::Records;
-use super::shared::Connection;
 use super::transfer::{Stopped, TRANSFERS_MAX, Written};
-use super::writer::Need;
+use crate::connection::notifier::Woken;
+use crate::connection::state::{COPIED_AT_ONCE_BYTES, Connection, Core, Need, Records, saturating_u32};
 
 /// Zeros that fill the ring up to its end where no record fits.
 const FILLING: [u8; RECORD_BYTES_MIN] = [0; RECORD_BYTES_MIN];
@@ -21,7 +18,7 @@ const FILLING: [u8; RECORD_BYTES_MIN] = [0; RECORD_BYTES_MIN];
 impl Connection {
     /// Like a plain write: writes from `at` on, up to about `max` bytes, as far as there is room.
     #[inline(never)]
-    pub(super) fn write_sealed(
+    pub(crate) fn write_sealed(
         &self,
         records: &Records,
         gather: &Gather<'_>,

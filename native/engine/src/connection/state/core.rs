@@ -6,18 +6,18 @@ use std::time::Instant;
 use inet_rdma_fabric::Completion;
 use inet_rdma_stream::{Notice, Stream};
 
-use super::closed::Closed;
-use super::notifier::Woken;
 use super::reader::Reader;
 use super::records::RecordState;
 use super::ring_memory::RingMemory;
 use super::staging::Staging;
 use super::writer::Writer;
-use crate::landing::LandingBuffers;
+use crate::connection::closed::Closed;
+use crate::connection::landing::LandingBuffers;
+use crate::connection::notifier::Woken;
 
 /// The end of a connection, as far as it has come.
 #[derive(Debug)]
-pub(super) enum End {
+pub(crate) enum End {
     /// Both sides may send.
     Open,
     /// The peer has told the end of its stream.
@@ -28,7 +28,7 @@ pub(super) enum End {
 
 /// The party that looks at the receive queue again and again: while it does, arrivals need no event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PolledBy {
+pub(crate) enum PolledBy {
     /// None: arrivals make events.
     Nobody,
     /// A polling thread.
@@ -37,38 +37,38 @@ pub(super) enum PolledBy {
     Reader,
 }
 
-pub(super) struct Core {
-    pub(super) stream: Stream,
-    pub(super) end: End,
-    pub(super) reader: Reader,
-    pub(super) writer: Writer,
-    pub(super) polled_by: PolledBy,
+pub(crate) struct Core {
+    pub(crate) stream: Stream,
+    pub(crate) end: End,
+    pub(crate) reader: Reader,
+    pub(crate) writer: Writer,
+    pub(crate) polled_by: PolledBy,
     /// Parties to wake, collected since the lock was taken.
-    pub(super) woken: Woken,
+    pub(crate) woken: Woken,
     /// The rings that the peer writes.
-    pub(super) ring: RingMemory,
+    pub(crate) ring: RingMemory,
     /// The memory that transfers are sent from.
-    pub(super) staging: Staging,
-    pub(super) landing: LandingBuffers,
+    pub(crate) staging: Staging,
+    pub(crate) landing: LandingBuffers,
     /// Time of the last failed start of the thread `inet_rdma/memory`; None otherwise.
-    pub(super) claim_failed_at: Option<Instant>,
+    pub(crate) claim_failed_at: Option<Instant>,
     /// None: the stream is plain.
-    pub(super) records: Option<Box<RecordState>>,
+    pub(crate) records: Option<Box<RecordState>>,
     /// Completions taken so far.
-    pub(super) arrivals: u64,
+    pub(crate) arrivals: u64,
     /// The completions of one poll. The array is kept, as to initialise one in each poll costs more than to handle a
     /// completion.
-    pub(super) batch: [Completion; POLL_BATCH],
+    pub(crate) batch: [Completion; POLL_BATCH],
 }
 
 /// Completions taken from the queue at a time.
-pub(super) const POLL_BATCH: usize = 8;
+pub(crate) const POLL_BATCH: usize = 8;
 
 /// Copies of up to this many bytes run with `core` locked: to unlock and lock it again would take longer.
-pub(super) const COPIED_AT_ONCE_BYTES: usize = 2048;
+pub(crate) const COPIED_AT_ONCE_BYTES: usize = 2048;
 
 impl Core {
-    pub(super) fn new(
+    pub(crate) fn new(
         stream: Stream,
         ring: RingMemory,
         landing: LandingBuffers,
@@ -94,7 +94,7 @@ impl Core {
 
     /// The reason of the connection's end. None: it has not ended.
     #[inline]
-    pub(super) fn closed(&self) -> Option<&Closed> {
+    pub(crate) fn closed(&self) -> Option<&Closed> {
         match &self.end {
             End::Closed(closed) => Some(closed),
             End::Open | End::PeerFinished => None,
@@ -102,13 +102,13 @@ impl Core {
     }
 
     #[inline]
-    pub(super) fn is_up(&self) -> bool {
+    pub(crate) fn is_up(&self) -> bool {
         self.closed().is_none()
     }
 
     /// True while an arrival is found without an event.
     #[inline]
-    pub(super) fn is_polled(&self) -> bool {
+    pub(crate) fn is_polled(&self) -> bool {
         match self.polled_by {
             PolledBy::Nobody => false,
             PolledBy::Thread => true,
@@ -118,24 +118,24 @@ impl Core {
 
     /// Notes that the reader can go on, and has it woken if it waits.
     #[inline]
-    pub(super) fn wake_reader(&mut self) {
+    pub(crate) fn wake_reader(&mut self) {
         self.woken.reader |= self.reader.wake();
     }
 
     /// Notes that the writer can go on, and has it woken if it waits.
     #[inline]
-    pub(super) fn wake_writer(&mut self) {
+    pub(crate) fn wake_writer(&mut self) {
         self.woken.writer |= self.writer.wake();
     }
 
     /// Takes the parties to wake that were collected since the last call.
     #[inline]
-    pub(super) fn take_woken(&mut self) -> Woken {
+    pub(crate) fn take_woken(&mut self) -> Woken {
         std::mem::take(&mut self.woken)
     }
 
     /// Has the next look wake these parties, even if it finds nothing for them.
-    pub(super) fn call(&mut self, parties: Woken) {
+    pub(crate) fn call(&mut self, parties: Woken) {
         if parties.reader {
             self.reader.call();
         }
@@ -145,7 +145,7 @@ impl Core {
     }
 
     /// True if a read would find something: bytes, or the end.
-    pub(super) fn is_readable(&self) -> bool {
+    pub(crate) fn is_readable(&self) -> bool {
         self.reader.is_stopped()
             || self.reader.is_called()
             || self.has_landed()
@@ -156,30 +156,30 @@ impl Core {
 
     /// True while reads have not taken all of an opened record.
     #[inline]
-    pub(super) fn holds_record(&self) -> bool {
+    pub(crate) fn holds_record(&self) -> bool {
         self.records.as_ref().is_some_and(|records| records.holds_record)
     }
 
     /// True if something has landed that the reader can take.
     #[inline]
-    pub(super) fn has_landed(&self) -> bool {
+    pub(crate) fn has_landed(&self) -> bool {
         self.landing.has_landed(self.is_up())
     }
 
     /// True while the stream's next bytes lie in a landing buffer that may not be taken yet. Do not read the ring: its
     /// bytes come later.
     #[inline]
-    pub(super) fn awaits_landed(&self) -> bool {
+    pub(crate) fn awaits_landed(&self) -> bool {
         self.landing.landings.next().is_some() && !self.has_landed()
     }
 
     /// Withdraws all advertised buffers that the peer can no longer fill.
     #[inline]
-    pub(super) fn withdraw(&mut self) {
+    pub(crate) fn withdraw(&mut self) {
         self.landing.withdraw(&mut self.stream);
     }
 }
 
-pub(super) fn saturating_u32(bytes: usize) -> u32 {
+pub(crate) fn saturating_u32(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }

@@ -17,7 +17,7 @@ enum State {
 
 /// The room at the peer that the writer's next transfer needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Need {
+pub(crate) enum Need {
     /// Any room.
     Room,
     /// Its bytes are bulk: an advertisement, if one can come; else any room.
@@ -27,15 +27,15 @@ pub(super) enum Need {
 }
 
 /// The writer of a connection.
-pub(super) struct Writer {
+pub(crate) struct Writer {
     state: State,
-    pub(super) need: Need,
+    pub(crate) need: Need,
     /// True while a chosen transfer is not posted yet, with `core` unlocked: no other transfer may be posted before it.
-    pub(super) posts_unlocked: bool,
+    pub(crate) posts_unlocked: bool,
 }
 
 impl Writer {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             state: State::Writes,
             need: Need::Room,
@@ -44,40 +44,40 @@ impl Writer {
     }
 
     #[inline]
-    pub(super) fn is_finished(&self) -> bool {
+    pub(crate) fn is_finished(&self) -> bool {
         self.state == State::Finished
     }
 
     /// Notes that nothing more is written.
-    pub(super) fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         self.state = State::Finished;
     }
 
     /// True if the writer waits for room.
     #[inline]
-    pub(super) fn waits(&self) -> bool {
+    pub(crate) fn waits(&self) -> bool {
         matches!(self.state, State::WaitsForPeer | State::WaitsForFabric)
     }
 
     #[inline]
-    pub(super) fn waits_for_fabric(&self) -> bool {
+    pub(crate) fn waits_for_fabric(&self) -> bool {
         self.state == State::WaitsForFabric
     }
 
     #[inline]
-    pub(super) fn is_called(&self) -> bool {
+    pub(crate) fn is_called(&self) -> bool {
         self.state == State::Called
     }
 
     /// Has the next look wake the writer, even if there is no room.
-    pub(super) fn call(&mut self) {
+    pub(crate) fn call(&mut self) {
         if self.state != State::Finished {
             self.state = State::Called;
         }
     }
 
     /// Makes the writer wait until there is room. `fabric_has_room`: only room of the peer is missing.
-    pub(super) fn wait(&mut self, fabric_has_room: bool) {
+    pub(crate) fn wait(&mut self, fabric_has_room: bool) {
         self.state = match fabric_has_room {
             true => State::WaitsForPeer,
             false => State::WaitsForFabric,
@@ -87,7 +87,7 @@ impl Writer {
     /// Notes that the writer can go on. Returns true if it has waited: the caller must wake it.
     #[inline]
     #[must_use]
-    pub(super) fn wake(&mut self) -> bool {
+    pub(crate) fn wake(&mut self) -> bool {
         let waited = self.waits() || self.is_called();
         if waited {
             self.state = State::Writes;

@@ -3,23 +3,22 @@
 use inet_rdma_assembly::{Arrived, Assembly, Buffer, ReadLimit, Received, Rest};
 use parking_lot::MutexGuard;
 
-use super::closed::Ended;
-use super::core::{COPIED_AT_ONCE_BYTES, Core, saturating_u32};
-use super::shared::Connection;
+use crate::connection::closed::Ended;
+use crate::connection::state::{COPIED_AT_ONCE_BYTES, Connection, Core, saturating_u32};
 
-pub(super) type Guard<'a> = MutexGuard<'a, Core>;
+pub(crate) type Guard<'a> = MutexGuard<'a, Core>;
 
 /// The incoming bytes, cut into packets.
-pub(super) struct Incoming<B> {
-    pub(super) assembly: Assembly<B>,
+pub(crate) struct Incoming<B> {
+    pub(crate) assembly: Assembly<B>,
     /// The bytes of an opened record that reads have not taken.
-    pub(super) rest: Rest<B>,
+    pub(crate) rest: Rest<B>,
 }
 
 impl Connection {
     /// Calls `copy` for up to `bytes` bytes: with `core` unlocked if they are many.
     #[inline(always)]
-    pub(super) fn copying<'a, R>(&'a self, core: Guard<'a>, bytes: usize, copy: impl FnOnce() -> R) -> (Guard<'a>, R) {
+    pub(crate) fn copying<'a, R>(&'a self, core: Guard<'a>, bytes: usize, copy: impl FnOnce() -> R) -> (Guard<'a>, R) {
         if bytes <= COPIED_AT_ONCE_BYTES {
             return (core, copy());
         }
@@ -28,7 +27,7 @@ impl Connection {
 
     /// Calls `copy` with `core` unlocked.
     #[inline(never)]
-    pub(super) fn copying_unlocked<'a, R>(&'a self, mut core: Guard<'a>, copy: impl FnOnce() -> R) -> (Guard<'a>, R) {
+    pub(crate) fn copying_unlocked<'a, R>(&'a self, mut core: Guard<'a>, copy: impl FnOnce() -> R) -> (Guard<'a>, R) {
         core.reader.copies_unlocked = true;
         drop(core);
         let copied = copy();
@@ -40,7 +39,7 @@ impl Connection {
     /// Notes that the oldest `bytes` of the ring, or of the replaced ring, have been read. The replaced ring is
     /// released with its last byte.
     #[inline(always)]
-    pub(super) fn free_ring(&self, core: &mut Core, bytes: usize) {
+    pub(crate) fn free_ring(&self, core: &mut Core, bytes: usize) {
         let reads_old = core.stream.reads_old_ring();
         core.stream.handle_copied(saturating_u32(bytes));
         if reads_old {
@@ -50,7 +49,7 @@ impl Connection {
 
     /// Up to `max` bytes of the ring.
     #[inline(always)]
-    pub(super) fn ring_arrived(&self, core: &Core, max: usize) -> Option<Arrived> {
+    pub(crate) fn ring_arrived(&self, core: &Core, max: usize) -> Option<Arrived> {
         let [first, second] = core.stream.ring_readable();
         let all = (first.bytes as usize + second.bytes as usize).min(max);
         if all == 0 {
@@ -72,7 +71,7 @@ impl Connection {
 }
 
 /// A way to read the bytes of the ring: plain, or as records.
-pub(super) trait ReadRing {
+pub(crate) trait ReadRing {
     /// Takes bytes of the ring, up to `limit`. None if there are none.
     fn read<'a, B: Buffer>(
         &mut self,
@@ -85,7 +84,7 @@ pub(super) trait ReadRing {
 }
 
 /// The ring of a plain connection.
-pub(super) struct PlainRing;
+pub(crate) struct PlainRing;
 
 impl ReadRing for PlainRing {
     #[inline(always)]

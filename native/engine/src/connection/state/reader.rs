@@ -16,16 +16,16 @@ enum State {
 }
 
 /// The reader of a connection.
-pub(super) struct Reader {
+pub(crate) struct Reader {
     state: State,
     /// True: the user reads no more, and each read finds the end.
     is_stopped: bool,
     /// True while a read copies with `core` unlocked. The read advertises landing buffers when it ends.
-    pub(super) copies_unlocked: bool,
+    pub(crate) copies_unlocked: bool,
 }
 
 impl Reader {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             state: State::Away,
             is_stopped: false,
@@ -34,46 +34,46 @@ impl Reader {
     }
 
     /// Makes each read from now on find the end.
-    pub(super) fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         self.is_stopped = true;
     }
 
     #[inline]
-    pub(super) fn is_stopped(&self) -> bool {
+    pub(crate) fn is_stopped(&self) -> bool {
         self.is_stopped
     }
 
     /// True if the reader neither reads nor waits: the next read comes only when the user calls.
     #[inline]
-    pub(super) fn is_away(&self) -> bool {
+    pub(crate) fn is_away(&self) -> bool {
         matches!(self.state, State::Away | State::AtEnd)
     }
 
     /// True while a self-polling reader polls: from a wake, or a read that has not found the end, until the reader
     /// waits.
     #[inline]
-    pub(super) fn may_poll(&self) -> bool {
+    pub(crate) fn may_poll(&self) -> bool {
         matches!(self.state, State::Away | State::Reads)
     }
 
     #[inline]
-    pub(super) fn waits(&self) -> bool {
+    pub(crate) fn waits(&self) -> bool {
         matches!(self.state, State::Waits | State::Called)
     }
 
     #[inline]
-    pub(super) fn is_called(&self) -> bool {
+    pub(crate) fn is_called(&self) -> bool {
         self.state == State::Called
     }
 
     /// Has the next look wake the reader, even if there is nothing to read.
-    pub(super) fn call(&mut self) {
+    pub(crate) fn call(&mut self) {
         self.state = State::Called;
     }
 
     /// Lets a reader that [`Self::call`] has called go on. Returns false if it was not called.
     #[must_use]
-    pub(super) fn answer_call(&mut self) -> bool {
+    pub(crate) fn answer_call(&mut self) -> bool {
         let called = self.is_called();
         if called {
             self.state = State::Reads;
@@ -83,14 +83,14 @@ impl Reader {
 
     /// Makes the reader wait until there is something to read.
     #[inline]
-    pub(super) fn wait(&mut self) {
+    pub(crate) fn wait(&mut self) {
         self.state = State::Waits;
     }
 
     /// Notes that the reader can go on. Returns true if it has waited: the caller must wake it.
     #[inline]
     #[must_use]
-    pub(super) fn wake(&mut self) -> bool {
+    pub(crate) fn wake(&mut self) -> bool {
         let waited = self.waits();
         if waited {
             self.state = State::Reads;
@@ -100,7 +100,7 @@ impl Reader {
 
     /// Notes the begin of a read. If the reader waits, another party has called the read: the reader goes on waiting.
     #[inline]
-    pub(super) fn begin_read(&mut self) {
+    pub(crate) fn begin_read(&mut self) {
         self.state = match self.waits() {
             true => State::Waits,
             false => State::Reads,
@@ -109,7 +109,7 @@ impl Reader {
 
     /// Notes the end of a read. If the reader waits, another party has called the read: the reader goes on waiting.
     #[inline]
-    pub(super) fn end_read(&mut self, found_end: bool) {
+    pub(crate) fn end_read(&mut self, found_end: bool) {
         if !self.waits() {
             self.state = match found_end {
                 true => State::AtEnd,

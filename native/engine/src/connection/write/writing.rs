@@ -8,13 +8,11 @@ use inet_rdma_fabric::WriteRoom;
 use inet_rdma_stream::{Notice, Offer, RemoteAddress, Transfer};
 use parking_lot::MutexGuard;
 
-use super::closed::Closed;
-use super::core::{COPIED_AT_ONCE_BYTES, Core, saturating_u32};
-use super::notifier::{Caller, Woken};
-use super::settings::LANDING_BUFFER_BYTES_MAX;
-use super::shared::Connection;
 use super::transfer::{Stopped, TRANSFERS_MAX, Written};
-use super::writer::Need;
+use crate::connection::closed::Closed;
+use crate::connection::notifier::{Caller, Woken};
+use crate::connection::settings::LANDING_BUFFER_BYTES_MAX;
+use crate::connection::state::{COPIED_AT_ONCE_BYTES, Connection, Core, Need, saturating_u32};
 
 /// The writing direction of a connection.
 pub struct WriteHalf {
@@ -22,7 +20,7 @@ pub struct WriteHalf {
 }
 
 impl WriteHalf {
-    pub(super) fn new(connection: Arc<Connection>) -> Self {
+    pub(crate) fn new(connection: Arc<Connection>) -> Self {
         Self { connection }
     }
 

@@ -3,10 +3,9 @@
 use inet_rdma_assembly::{Arrived, Buffer, ReadLimit, Received, Rest};
 use inet_rdma_records::{HEADER_BYTES, Header, Opener, RECORD_BYTES_MIN, TAG_BYTES, Violation, filling};
 
-use super::closed::{Closed, Ended};
-use super::core::Core;
 use super::ring_reading::{Guard, Incoming, ReadRing};
-use super::shared::Connection;
+use crate::connection::closed::{Closed, Ended};
+use crate::connection::state::{Connection, Core};
 
 impl Connection {
     /// Takes the next record, or the bytes that are left of the last one.

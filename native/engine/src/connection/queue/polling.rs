@@ -2,9 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use super::core::PolledBy;
-use super::notifier::Caller;
-use super::shared::Connection;
+use crate::connection::notifier::Caller;
+use crate::connection::state::{Connection, PolledBy};
 
 impl Connection {
     /// Call when the event fd is readable. Returns false if that is the connection's end: call

@@ -37,7 +37,7 @@ enum State {
 }
 
 /// The ring that a connection begins with, and the large one that takes its place for a while.
-pub(super) struct RingMemory {
+pub(crate) struct RingMemory {
     /// True if the ring can grow.
     is_elastic: bool,
     first: Arc<dyn Memory>,
@@ -58,7 +58,7 @@ pub(super) struct RingMemory {
 
 impl RingMemory {
     /// `large_bytes`: size of the large ring. If it is not larger than `first` the ring never grows.
-    pub(super) fn new(first: Arc<dyn Memory>, large_bytes: u32) -> Self {
+    pub(crate) fn new(first: Arc<dyn Memory>, large_bytes: u32) -> Self {
         Self {
             is_elastic: large_bytes as usize > first.bytes(),
             first_base: AtomicPtr::new(first.base()),
@@ -79,13 +79,13 @@ impl RingMemory {
 
     /// Tells whether the ring may ever be replaced.
     #[inline]
-    pub(super) fn is_elastic(&self) -> bool {
+    pub(crate) fn is_elastic(&self) -> bool {
         self.is_elastic
     }
 
     /// The first byte of the ring that the peer writes, or of the one before it.
     #[inline]
-    pub(super) fn base(&self, is_old: bool) -> *const u8 {
+    pub(crate) fn base(&self, is_old: bool) -> *const u8 {
         match &self.large {
             Some(large) if self.writes_large() != is_old => large.memory().base(),
             _ => self.first_base.load(Ordering::Relaxed),
@@ -98,7 +98,7 @@ impl RingMemory {
 
     /// Notes an arrival: as far as the peer knows, `room` of the ring's `bytes` are free. Returns true if memory must
     /// be fetched.
-    pub(super) fn note_arrival(&mut self, room: u32, bytes: u32) -> bool {
+    pub(crate) fn note_arrival(&mut self, room: u32, bytes: u32) -> bool {
         self.used_bytes = self.used_bytes.max(bytes - room);
         if self.state != State::Small || room >= bytes / 4 {
             return false;
@@ -112,23 +112,23 @@ impl RingMemory {
     }
 
     /// Bytes to expose for the large ring. None: nothing is claimed.
-    pub(super) fn claimed_bytes(&self) -> Option<usize> {
+    pub(crate) fn claimed_bytes(&self) -> Option<usize> {
         (self.state == State::Claimed && self.large.is_none()).then_some(self.large_bytes as usize)
     }
 
     /// Adds the claimed memory.
-    pub(super) fn add(&mut self, exposed: Box<dyn Exposed>) {
+    pub(crate) fn add(&mut self, exposed: Box<dyn Exposed>) {
         self.large = Some(exposed);
     }
 
     /// Notes that the system gives no memory for now.
-    pub(super) fn refuse(&mut self) {
+    pub(crate) fn refuse(&mut self) {
         self.state = State::Refused;
         self.idle_sweeps = 0;
     }
 
     /// The ring that the peer should use. Call [`Self::asked`] after asking the peer.
-    pub(super) fn wanted(&self) -> Option<NewRing> {
+    pub(crate) fn wanted(&self) -> Option<NewRing> {
         let (memory, bytes) = match (self.state, &self.large) {
             (State::Claimed, Some(large)) => (large.memory(), self.large_bytes),
             (State::Large, Some(_)) if self.idle_sweeps >= IDLE_SWEEPS => (&self.first, self.first_bytes()),
@@ -139,7 +139,7 @@ impl RingMemory {
     }
 
     /// Notes that the peer was asked.
-    pub(super) fn asked(&mut self) {
+    pub(crate) fn asked(&mut self) {
         self.state = match self.state {
             State::Claimed => State::Growing,
             _ => State::Shrinking,
@@ -147,7 +147,7 @@ impl RingMemory {
     }
 
     /// Notes that the peer has changed to the new ring.
-    pub(super) fn replaced(&mut self) {
+    pub(crate) fn replaced(&mut self) {
         self.state = match self.state {
             State::Growing => State::Large,
             _ => State::Shrunk,
@@ -160,7 +160,7 @@ impl RingMemory {
     /// Called when the ring was replaced, or read to its end. Returns true if a large ring must be revoked: it was
     /// replaced, and all its bytes have been read.
     #[must_use]
-    pub(super) fn release(&mut self, reads_old: bool) -> bool {
+    pub(crate) fn release(&mut self, reads_old: bool) -> bool {
         if self.state != State::Shrunk || reads_old {
             return false;
         }
@@ -171,12 +171,12 @@ impl RingMemory {
     }
 
     /// Takes the ring that must be revoked.
-    pub(super) fn take_unused(&mut self) -> Option<Box<dyn Exposed>> {
+    pub(crate) fn take_unused(&mut self) -> Option<Box<dyn Exposed>> {
         self.unused.take()
     }
 
     /// Called at intervals. Returns false if there is nothing to do any more.
-    pub(super) fn sweep(&mut self) -> bool {
+    pub(crate) fn sweep(&mut self) -> bool {
         let is_idle = self.used_bytes <= self.first_bytes() / 2;
         self.used_bytes = 0;
         self.crowded = 0;
@@ -194,7 +194,7 @@ impl RingMemory {
     }
 
     /// Bytes of the large ring.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.large.as_ref().map_or(0, |large| large.memory().bytes())
     }
 }

@@ -6,14 +6,12 @@ use inet_rdma_assembly::{Arrived, Assembly, AssemblyError, Buffer, Framing, Land
 use inet_rdma_fabric::{Safeguard, WindowState};
 use inet_rdma_stream::Mode;
 
-use super::closed::Ended;
-use super::core::{Core, PolledBy};
-use super::notifier::{Caller, Woken};
 use super::read_end::{Outcome, ReadEnd, nothing_more};
-use super::records::Records;
 use super::ring_reading::{Guard, Incoming, PlainRing, ReadRing};
-use super::shared::Connection;
-use crate::landing::Landed;
+use crate::connection::closed::Ended;
+use crate::connection::landing::Landed;
+use crate::connection::notifier::{Caller, Woken};
+use crate::connection::state::{Connection, Core, PolledBy, Records};
 
 /// The party for which a read gets packets.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -67,7 +65,7 @@ pub struct ReadHalf<B> {
 }
 
 impl<B: Buffer> ReadHalf<B> {
-    pub(super) fn new(connection: Arc<Connection>, framing: Framing) -> Self {
+    pub(crate) fn new(connection: Arc<Connection>, framing: Framing) -> Self {
         let assembly = Assembly::new(framing, connection.settings.packet_max_bytes);
         Self {
             connection,

@@ -3,9 +3,8 @@
 use inet_rdma_fabric::Completion;
 use inet_rdma_stream::{Arrival, CONTROL_BYTES, ControlEvent, Notice, ReceiveId, Violation};
 
-use super::closed::Closed;
-use super::core::{Core, End, POLL_BATCH};
-use super::shared::Connection;
+use crate::connection::closed::Closed;
+use crate::connection::state::{Connection, Core, End, POLL_BATCH};
 use crate::prefetch::prefetch;
 
 /// Maximum number of completions handled under one lock: a flooding peer must not hold up the reader.
@@ -56,7 +55,7 @@ impl Connection {
 
     /// Takes the arrived completions. Err: the connection must end. The error is boxed, so that it is returned in a
     /// register.
-    pub(super) fn take_completions(&self, core: &mut Core) -> Result<(), Box<Closed>> {
+    pub(crate) fn take_completions(&self, core: &mut Core) -> Result<(), Box<Closed>> {
         for _ in 0..PROGRESS_MAX / POLL_BATCH {
             let taken = self.qp.poll(&mut core.batch).map_err(boxed)?;
             core.arrivals += taken as u64;

@@ -1,12 +1,11 @@
 //! Checks that the peer lives, and ends the connection if it does not.
 
-use super::closed::Closed;
-use super::core::{Core, End};
-use super::shared::Connection;
+use crate::connection::closed::Closed;
+use crate::connection::state::{Connection, Core, End};
 
 impl Connection {
     /// Asks the fabric whether the peer lives. False: the connection is over.
-    pub(super) fn check_alive(&self, core: &mut Core) -> bool {
+    pub(crate) fn check_alive(&self, core: &mut Core) -> bool {
         let Err(error) = self.qp.check_alive() else {
             return true;
         };
@@ -17,7 +16,7 @@ impl Connection {
     /// Ends the connection, as the peer is gone. Takes first what the peer sent before its end, at most a full receive
     /// queue: a process that closes its socket and goes on sending is cut off there. If the peer has ended its stream
     /// in order, that is no failure.
-    pub(super) fn fail_behind_arrivals(&self, core: &mut Core, reason: Closed) {
+    pub(crate) fn fail_behind_arrivals(&self, core: &mut Core, reason: Closed) {
         let start = core.arrivals;
         loop {
             let before = core.arrivals;

@@ -17,15 +17,15 @@ enum State {
 }
 
 /// The staging memory of a connection.
-pub(super) struct Staging(State);
+pub(crate) struct Staging(State);
 
 impl Staging {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(State::Fits)
     }
 
     /// Claims memory of this size. Returns true if it can be fetched now.
-    pub(super) fn claim(&mut self, bytes: usize) -> bool {
+    pub(crate) fn claim(&mut self, bytes: usize) -> bool {
         match &mut self.0 {
             State::Replaced(claimed) => {
                 *claimed = Some(bytes);
@@ -38,7 +38,7 @@ impl Staging {
     }
 
     /// The size of the memory to fetch; None: nothing is to be fetched.
-    pub(super) fn claimed_bytes(&self) -> Option<usize> {
+    pub(crate) fn claimed_bytes(&self) -> Option<usize> {
         match self.0 {
             State::Claimed(bytes) => Some(bytes),
             State::Fits | State::Prepared { .. } | State::Replaced(_) => None,
@@ -46,7 +46,7 @@ impl Staging {
     }
 
     /// Notes that memory of `bytes` is ready, and must not take over yet.
-    pub(super) fn prepare(&mut self, bytes: usize) {
+    pub(crate) fn prepare(&mut self, bytes: usize) {
         if let State::Claimed(claimed) = self.0 {
             self.0 = State::Prepared { bytes, claimed };
         }
@@ -54,7 +54,7 @@ impl Staging {
 
     /// The size of the memory that is ready and waits to take over.
     #[inline]
-    pub(super) fn prepared_bytes(&self) -> Option<usize> {
+    pub(crate) fn prepared_bytes(&self) -> Option<usize> {
         match self.0 {
             State::Prepared { bytes, .. } => Some(bytes),
             State::Fits | State::Claimed(_) | State::Replaced(_) => None,
@@ -62,26 +62,26 @@ impl Staging {
     }
 
     /// Notes that memory of `bytes` has taken over.
-    pub(super) fn replaced(&mut self, bytes: usize) {
+    pub(crate) fn replaced(&mut self, bytes: usize) {
         if let State::Claimed(claimed) | State::Prepared { claimed, .. } = self.0 {
             self.0 = State::Replaced((claimed != bytes).then_some(claimed));
         }
     }
 
     /// True while the earlier memory is not released.
-    pub(super) fn is_replaced(&self) -> bool {
+    pub(crate) fn is_replaced(&self) -> bool {
         matches!(self.0, State::Replaced(_))
     }
 
     /// Notes that the earlier memory is released.
-    pub(super) fn released(&mut self) {
+    pub(crate) fn released(&mut self) {
         if let State::Replaced(claimed) = self.0 {
             self.0 = claimed.map_or(State::Fits, State::Claimed);
         }
     }
 
     /// True if nothing is left to do.
-    pub(super) fn fits(&self) -> bool {
+    pub(crate) fn fits(&self) -> bool {
         self.0 == State::Fits
     }
 }

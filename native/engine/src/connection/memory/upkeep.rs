@@ -3,16 +3,15 @@
 
 use inet_rdma_stream::Mode;
 
-use super::core::Core;
-use super::notifier::Caller;
-use super::shared::Connection;
-use crate::landing::{Due, GivenBack};
+use crate::connection::landing::{Due, GivenBack};
+use crate::connection::notifier::Caller;
+use crate::connection::state::{Connection, Core};
 use crate::memory_thread::MemoryUser;
 
 impl Connection {
     /// Claims landing memory at the start in mode `direct_only`, where nothing can arrive before the first
     /// advertisement.
-    pub(super) fn begin_landing(&self) {
+    pub(crate) fn begin_landing(&self) {
         if self.settings.mode == Mode::DirectOnly {
             let mut core = self.core.lock();
             if self.claim_landing(&mut core) {

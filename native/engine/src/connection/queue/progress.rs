@@ -1,12 +1,11 @@
 //! Progress: takes arrivals from the receive queue, gives back credit, and wakes the parties that wait.
 
-use super::closed::Ended;
-use super::core::Core;
-use super::shared::Connection;
+use crate::connection::closed::Ended;
+use crate::connection::state::{Connection, Core};
 
 impl Connection {
     /// Takes the arrived completions, posts the control messages that are due, and wakes the parties that can go on.
-    pub(super) fn progress(&self, core: &mut Core) {
+    pub(crate) fn progress(&self, core: &mut Core) {
         if core.is_up() {
             self.tally.polls.add(core, 1);
             if !self.qp.is_quiet() {
@@ -20,7 +19,7 @@ impl Connection {
     /// As [`Self::progress`], but posts no control messages: for a caller that expects arrivals and gives back credit
     /// later.
     #[inline(always)]
-    pub(super) fn look(&self, core: &mut Core) {
+    pub(crate) fn look(&self, core: &mut Core) {
         if core.is_up() {
             self.tally.polls.add(core, 1);
             self.take_arrivals(core);

@@ -3,13 +3,12 @@
 use inet_rdma_records::{RING_BYTES_MIN, Violation};
 use inet_rdma_stream::CONTROL_BYTES;
 
-use super::core::{Core, PolledBy};
-use super::shared::Connection;
+use crate::connection::state::{Connection, Core, PolledBy};
 
 impl Connection {
     /// Posts the control messages that credits allow.
     #[inline(always)]
-    pub(super) fn flush_controls(&self, core: &mut Core) {
+    pub(crate) fn flush_controls(&self, core: &mut Core) {
         if core.writer.waits() && core.reader.is_away() {
             // Both peers may write before they read; answer the peer's wait for an advertisement, and for room, so that
             // neither deadlocks. A self-polling reader reads on, and an early acknowledgement costs bulk both ways.
@@ -60,7 +59,7 @@ impl Connection {
     /// with that transfer or the next look.
     #[cold]
     #[inline(never)]
-    pub(super) fn post_mark(&self, core: &mut Core) {
+    pub(crate) fn post_mark(&self, core: &mut Core) {
         if core.writer.posts_unlocked || !core.is_up() {
             return;
         }

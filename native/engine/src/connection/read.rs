@@ -1,0 +1,10 @@
+//! A read.
+
+mod read_end;
+mod reading;
+mod record_reading;
+mod ring_reading;
+
+pub use self::read_end::ReadEnd;
+pub use self::reading::ReadHalf;
+pub(crate) use self::reading::{For, Taken};
