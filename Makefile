@@ -67,7 +67,7 @@ bench-cluster: deps build ## measure rpc across machines (ARGS="--cluster FILE",
 bench-native: deps ## measure the native side alone: protocol, fabric, idle connections
 	cd native && cargo bench -p inet_rdma_stream --bench transfers
 	cd native && cargo bench -p inet_rdma_fabric_shm --bench fabric
-	cd native && cargo run --release -p inet_rdma_engine --example idle_connections
+	cd native && cargo run --release -p inet_rdma_socket --example idle_connections
 
 bench-stream: deps rdma-perf ## measure the stream between two processes: dynamic, direct, indirect (ARGS="--quick")
 	$(PYTHON) bench/run.py stream $(ARGS)
@@ -78,7 +78,7 @@ bench-fabric: deps rdma-perf ## latency and bandwidth by message size, beside TC
 	$(PYTHON) bench/run.py fabric $(ARGS)
 
 scale-programs: ## build what measures many connections: native/target/release/examples
-	cd native && cargo build --release -p inet_rdma_engine --example idle_connections --example light_connections
+	cd native && cargo build --release -p inet_rdma_socket --example idle_connections --example light_connections
 
 bench-scale: deps build scale-programs ## measure 10 to 1,000 connections and meshes of 10 to 100 nodes (ARGS="--quick")
 	$(PYTHON) bench/run.py scale $(ARGS)
@@ -179,7 +179,8 @@ not_emulated := explore a_thousand_connections_leave_nothing_behind \
 test-arm64: ## run the Rust tests of the protocol, connections and shared memory as arm64 programs, emulated
 	scripts/deps dist
 	scripts/cross aarch64-gnu test -p inet_rdma_stream -p inet_rdma_fabric -p inet_rdma_fabric_shm \
-	  -p inet_rdma_assembly -p inet_rdma_engine --lib --test behaviour --test contract --test connection -- \
+	  -p inet_rdma_assembly -p inet_rdma_engine -p inet_rdma_socket --lib --test behaviour --test contract \
+	  --test connection --test socket -- \
 	  $(addprefix --skip ,$(not_emulated))
 
 # 77: this machine cannot make the chroots or the VMs, and has said why.
@@ -204,8 +205,8 @@ check: deps check-beam check-scripts dialyzer check-native docs ## run all lints
 
 # A build without the verbs fabric needs neither cmake nor libclang: no crate that needs them may be left. aws-lc-sys
 # names the crate cmake, and on these processors builds without the program.
-without_verbs := --no-default-features -p inet_rdma_engine -p inet_rdma_port -p inet_rdma_nif -p inet_rdma_cat \
-                 -p inet_rdma_perf
+without_verbs := --no-default-features -p inet_rdma_engine -p inet_rdma_socket -p inet_rdma_port -p inet_rdma_nif \
+                 -p inet_rdma_cat -p inet_rdma_perf
 
 check-native: ## rustfmt and clippy, with and without the verbs fabric, and that Cargo.lock is up to date
 	cd native && cargo metadata --locked --format-version 1 >/dev/null

@@ -3,7 +3,7 @@
 
 The same build gives the same figures on every run and under any load, unlike times: so CI can compare them. It fails
 where a case takes over a tenth more instructions than its figure says. The cases are in
-native/engine/benches/instructions.rs.
+native/core/engine/benches/instructions.rs.
 """
 
 import argparse

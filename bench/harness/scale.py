@@ -75,7 +75,7 @@ def light(point: Point, address: list[str]) -> Values:
 
 
 def example(name: str, *arguments: int | str) -> dict[str, Any]:
-    """The line of JSON that one of the engine's examples prints."""
+    """The line of JSON that one of the examples of native/socket/socket prints."""
     program = perf.program().parent / "examples" / name
     if not program.exists():
         raise BenchError(f"{name} is not built yet: run `make scale-programs` first")

@@ -5,9 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use inet_rdma_engine::attempt::{self, Attempt, Notify, Outcome};
-use inet_rdma_engine::auto::{self, AutoFabric};
 use inet_rdma_fabric::{Fabric, FabricError, FabricName, ListenOptions};
 use inet_rdma_fabric_shm::directory::{SharedDirectory, SocketName};
+use inet_rdma_socket::auto::AutoFabric;
 use rustler::{Atom, Binary, Encoder, Env, NewBinary, NifResult, OwnedEnv, Resource, ResourceArc, Term};
 
 use crate::atoms;
@@ -177,7 +177,7 @@ fn connect_shm_file<'a>(
     let parameters = config.parameters(id, token);
     let attempt = Attempt::connect(
         Duration::from_millis(timeout_ms),
-        move |left| auto::connect_in(&directory, &name, &parameters, left),
+        move |left| attempt::connect_in(&directory, &name, &parameters, left),
         tell(env, id),
     );
     Ok(match attempt {

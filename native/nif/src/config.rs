@@ -4,12 +4,12 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use inet_rdma_engine::auto::AutoFabric;
 use inet_rdma_engine::connection::{Settings, ZeroCopy};
-use inet_rdma_engine::endpoint::Engine;
-use inet_rdma_engine::poller::Polling;
-use inet_rdma_engine::stream_socket::Bounds;
 use inet_rdma_fabric::{FabricError, FabricName, Network, Parameters};
+use inet_rdma_socket::auto::AutoFabric;
+use inet_rdma_socket::endpoint::Engine;
+use inet_rdma_socket::poller::Polling;
+use inet_rdma_socket::stream_socket::Bounds;
 use inet_rdma_stream::{Limits, Mode};
 use parking_lot::Mutex;
 use rustler::{Env, NifMap, Term};

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use inet_rdma_assembly::Framing;
 use inet_rdma_engine::VerbsFabric;
 use inet_rdma_engine::connection::Closed;
-use inet_rdma_engine::endpoint::Attachment;
-use inet_rdma_engine::stream_socket::{ActiveOption, Left, Refused, StreamSocket};
 use inet_rdma_fabric::QueuePair;
+use inet_rdma_socket::endpoint::Attachment;
+use inet_rdma_socket::stream_socket::{ActiveOption, Left, Refused, StreamSocket};
 use parking_lot::Mutex;
 use rustler::{Atom, Encoder, Env, LocalPid, Monitor, NifResult, Resource, ResourceArc, Term};
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use inet_rdma_engine::connection::{Closed, Connection, ContentsViolation};
-use inet_rdma_engine::stream_socket::StreamSocket;
+use inet_rdma_socket::stream_socket::StreamSocket;
 use rustler::{Atom, Encoder, Env, NifResult, Resource, ResourceArc, Term};
 
 use crate::atoms;

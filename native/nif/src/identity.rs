@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::OnceLock;
 
 use inet_rdma_engine::VerbsFabric;
-use inet_rdma_engine::auto;
+use inet_rdma_engine::local;
 use rustler::{Encoder, Env, NifMap, NifResult, Term};
 
 use crate::atoms;
@@ -61,7 +61,7 @@ fn namespace(kind: &str) -> u64 {
 #[rustler::nif(schedule = "DirtyIo")]
 fn is_local(address: &str) -> NifResult<bool> {
     let address = address.parse::<IpAddr>().map_err(|_| rustler::Error::BadArg)?;
-    Ok(auto::is_local(address))
+    Ok(local::is_local(address))
 }
 
 /// `verbs_addresses([Address]) -> {ok, [Address]} | {error, Reason}`: which of these addresses of this machine, as

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use inet_rdma_engine::acceptor::{AcceptWaker, Acceptor};
 use inet_rdma_fabric::{Fabric, FabricError, ListenOptions};
+use inet_rdma_socket::acceptor::{AcceptWaker, Acceptor};
 use parking_lot::Mutex;
 use rustler::{Atom, Encoder, Env, LocalPid, Monitor, NifResult, OwnedEnv, Resource, ResourceArc, Term};
 

@@ -1,6 +1,6 @@
 //! Sends and receives that are posted, and complete as messages.
 
-use inet_rdma_engine::stream_socket::Parcel;
+use inet_rdma_socket::stream_socket::Parcel;
 use rustler::{Encoder, Env, NifResult, ResourceArc, Term};
 
 use crate::atoms;

@@ -1,7 +1,7 @@
 //! The data that an operation keeps of its caller: the process to tell of its end, and the binaries of a send.
 
 use inet_rdma_assembly::Gather;
-use inet_rdma_engine::stream_socket::Parcel;
+use inet_rdma_socket::stream_socket::Parcel;
 use rustler::env::SavedTerm;
 use rustler::{Binary, Encoder, Env, LocalPid, NifResult, OwnedEnv, Term};
 

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use inet_rdma_engine::log_limit::LogLimit;
 use inet_rdma_fabric::FabricError;
+use inet_rdma_socket::log_limit::LogLimit;
 use parking_lot::Mutex;
 use rustler::{Encoder, Env, LocalPid, Resource, ResourceArc, Term};
 

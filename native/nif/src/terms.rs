@@ -2,10 +2,10 @@
 
 use inet_rdma_engine::attempt::AttemptError;
 use inet_rdma_engine::connection::{Closed, ContentsViolation};
-use inet_rdma_engine::stream_socket::Refused;
 use inet_rdma_fabric::{DirectoryFault, Errno, FabricError, Lack, Misbehaviour, Rejection};
 use inet_rdma_port::errno_name;
 use inet_rdma_records::{KeyRefused, UsedUp, Violation as RecordViolation};
+use inet_rdma_socket::stream_socket::Refused;
 use inet_rdma_stream::{LimitsError, PROTOCOL_VERSION, RemoteAddress, Violation, WireError};
 use rustler::types::atom::Atom;
 use rustler::types::tuple::make_tuple;

@@ -2,7 +2,7 @@
 
 use inet_rdma_assembly::ReadLimit;
 use inet_rdma_engine::connection::ReadEnd;
-use inet_rdma_engine::stream_socket::{Holder, StreamSocket};
+use inet_rdma_socket::stream_socket::{Holder, StreamSocket};
 use rustler::{Atom, Encoder, Env, NifResult, ResourceArc, Term};
 
 use crate::atoms;

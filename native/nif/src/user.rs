@@ -6,7 +6,7 @@
 
 use inet_rdma_assembly::Received;
 use inet_rdma_engine::connection::Closed;
-use inet_rdma_engine::stream_socket::StreamNotifier;
+use inet_rdma_socket::stream_socket::StreamNotifier;
 use parking_lot::Mutex;
 use rustler::{Atom, Encoder, Env, LocalPid};
 

@@ -12,6 +12,7 @@ mod fields;
 mod inet;
 mod link;
 pub mod links;
+mod looking;
 pub mod notifications;
 mod numbers;
 mod port;

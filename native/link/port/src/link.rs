@@ -8,8 +8,8 @@
 //! calls after the port task that is under way.
 //!
 //! Packets arrive in `ready_input`: the VM's poll set watches the descriptors. After an arrival over a queue pair the
-//! port looks on by itself for a while (see [`inet_rdma_engine::looking`]) before it arms the connection, so that a
-//! peer that answers at once need not make a system call.
+//! port looks on by itself for a while (see [`crate::looking`]) before it arms the connection, so that a peer that
+//! answers at once need not make a system call.
 //!
 //! A link without a session to resume (one that began inside TLS) has a queue pair alone, and ends with it.
 

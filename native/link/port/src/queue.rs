@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use inet_rdma_assembly::{Gather, ReadLimit, Received};
 use inet_rdma_engine::connection::{Connection, ReadEnd};
-use inet_rdma_engine::looking::{LookStep, Looking};
 use inet_rdma_fabric::Transport;
 use inet_rdma_session::{LENGTH_BYTES, PathId, Session};
 use inet_rdma_ways::Look;
@@ -14,6 +13,7 @@ use inet_rdma_ways::Look;
 use crate::asked::Asked;
 use crate::block::{Block, Held};
 use crate::links::{self, Carried};
+use crate::looking::{LookStep, Looking};
 use crate::notifications::Notifications;
 use crate::port::{Packet, Port};
 use crate::sharing::Sharing;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
-use inet_rdma_engine::auto::AutoFabric;
 use inet_rdma_fabric::FabricName;
+use inet_rdma_socket::auto::AutoFabric;
 
 const EXAMPLES: &str = "\
 Examples:

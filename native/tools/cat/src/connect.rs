@@ -4,9 +4,9 @@ use std::net::ToSocketAddrs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use inet_rdma_engine::endpoint::Engine;
-use inet_rdma_engine::poller::Polling;
 use inet_rdma_fabric::FabricError;
+use inet_rdma_socket::endpoint::Engine;
+use inet_rdma_socket::poller::Polling;
 
 use crate::arguments::Common;
 use crate::failure::Failure;

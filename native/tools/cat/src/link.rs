@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use inet_rdma_assembly::{Framing, Gather, ReadLimit};
 use inet_rdma_engine::connection::{Caller, Closed, Connection, Notifier, ReadEnd, ReadHalf, Woken, WriteHalf};
-use inet_rdma_engine::endpoint::{Attachment, Engine};
 use inet_rdma_fabric::{FabricError, QueuePair};
+use inet_rdma_socket::endpoint::{Attachment, Engine};
 
 use crate::failure::Failure;
 use crate::frame::{Head, REASON_BYTES_MAX, length_of};

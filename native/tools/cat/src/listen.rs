@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use inet_rdma_engine::acceptor::{AcceptWaker, Acceptor};
 use inet_rdma_engine::connection::Closed;
-use inet_rdma_engine::endpoint::Engine;
 use inet_rdma_fabric::{Fabric, FabricError, ListenOptions};
+use inet_rdma_socket::acceptor::{AcceptWaker, Acceptor};
+use inet_rdma_socket::endpoint::Engine;
 
 use crate::arguments::Common;
 use crate::failure::Failure;

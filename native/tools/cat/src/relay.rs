@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use inet_rdma_engine::endpoint::Engine;
+use inet_rdma_socket::endpoint::Engine;
 
 use crate::arguments::Relay;
 use crate::connect::{connect, engine, greet};

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
-use inet_rdma_engine::endpoint::Engine;
+use inet_rdma_socket::endpoint::Engine;
 use serde::Serialize;
 
 use crate::control::{Answer, Control};

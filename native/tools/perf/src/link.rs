@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use inet_rdma_assembly::{Framing, Gather, ReadLimit, Received};
 use inet_rdma_engine::connection::{Caller, Connection, Notifier, ReadEnd, ReadHalf, Woken, WriteHalf};
-use inet_rdma_engine::endpoint::{Attachment, Engine};
 use inet_rdma_fabric::QueuePair;
+use inet_rdma_socket::endpoint::{Attachment, Engine};
 
 use crate::buffer::Recycled;
 use crate::failure::Failure;

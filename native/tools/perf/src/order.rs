@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use inet_rdma_engine::auto::AutoFabric;
 use inet_rdma_engine::connection::{Settings, ZeroCopy};
-use inet_rdma_engine::poller;
 use inet_rdma_fabric::{Fabric, FabricName, Parameters};
 use inet_rdma_fabric_fault::{FaultFabric, FaultPlan};
 use inet_rdma_records::{Cipher, KEY_BYTES, Key, Protection};
+use inet_rdma_socket::auto::AutoFabric;
+use inet_rdma_socket::poller;
 use inet_rdma_stream::Limits;
 use serde::{Deserialize, Serialize};
 

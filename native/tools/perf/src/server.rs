@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use inet_rdma_engine::acceptor::{AcceptWaker, Acceptor};
 use inet_rdma_engine::connection::Closed;
-use inet_rdma_engine::endpoint::Engine;
 use inet_rdma_fabric::{FabricError, ListenOptions, QueuePair};
+use inet_rdma_socket::acceptor::{AcceptWaker, Acceptor};
+use inet_rdma_socket::endpoint::Engine;
 
 use crate::control::{Answer, Control};
 use crate::failure::Failure;

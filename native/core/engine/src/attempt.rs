@@ -1,0 +1,190 @@
+//! Queue pairs in the making: an attempt connects, or waits for one peer, on a native thread, while its user does
+//! something else.
+//!
+//! The thread makes the calls that may block, puts the outcome into the attempt, then calls the user's notifier. It
+//! ends with the work. Signals are blocked in it, and a panic becomes the attempt's error.
+//!
+//! Dropping an attempt cancels it. A thread that waits for a peer is woken by an event and ends at once; its listener
+//! is closed. A thread that connects ends at its deadline at the latest, and then closes its queue pair.
+
+mod accept;
+mod connects;
+mod promise;
+mod shared_listener;
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use inet_rdma_fabric::deadline::time_after;
+use inet_rdma_fabric::event::Event;
+use inet_rdma_fabric::{FabricError, Listener, Parameters, threads};
+use inet_rdma_fabric_shm::directory::{SharedDirectory, SocketName};
+use parking_lot::Mutex;
+
+use connects::{CONNECTS, Connect};
+use promise::{Awaited, Promise, Slot, State};
+
+pub use connects::CONNECTS_MAX;
+pub use promise::{AttemptError, Made, Notify, Outcome, SETTLED};
+
+/// A queue pair in the making. See the module's description.
+#[must_use = "dropping it cancels the attempt"]
+pub struct Attempt {
+    slot: Arc<Slot>,
+}
+
+impl Attempt {
+    /// Calls `connect` on a thread, with the time that it may take. At most [`CONNECTS_MAX`] such calls are under way
+    /// at a time; further ones wait in a queue. `timeout` counts from now, also in the queue: an attempt whose time
+    /// passes there ends with [`FabricError::TimedOut`].
+    ///
+    /// Err: no thread can be started. `notify` is not called then.
+    pub fn connect(
+        timeout: Duration,
+        connect: impl FnOnce(Duration) -> Result<Made, FabricError> + Send + 'static,
+        notify: Notify,
+    ) -> Result<Attempt, FabricError> {
+        let slot = Arc::new(Slot {
+            state: Mutex::new(State::Pending(Some(notify))),
+            awaited: Awaited::Connect,
+        });
+        let attempt = Attempt {
+            slot: Arc::clone(&slot),
+        };
+        CONNECTS.add(Connect {
+            deadline: time_after(timeout),
+            connect: Box::new(connect),
+            promise: Promise::new(slot),
+        })?;
+        Ok(attempt)
+    }
+
+    /// Waits on a thread until `listener` gives a queue pair, then closes the listener. A refused peer does not end the
+    /// attempt, unless it has the token of a listener that takes one peer.
+    ///
+    /// Each such attempt has a thread, and their number is not bounded. With a bound, nodes that all connect to each
+    /// other could fill it with waits for peers that are in a queue themselves, and no link would come up before the
+    /// deadlines. The user bounds the attempts by the number of listeners that it opens.
+    ///
+    /// Err: no thread or no event can be made. `notify` is not called then.
+    pub fn accept(listener: Box<dyn Listener>, timeout: Duration, notify: Notify) -> Result<Attempt, FabricError> {
+        let cancelled = Event::new()?;
+        let slot = Arc::new(Slot {
+            state: Mutex::new(State::Pending(Some(notify))),
+            awaited: Awaited::Peer(cancelled),
+        });
+        let attempt = Attempt {
+            slot: Arc::clone(&slot),
+        };
+        let deadline = time_after(timeout);
+        threads::start("inet_rdma/accept", move || {
+            let promise = Promise::new(slot);
+            promise.keep(|slot| accept::accept(listener, deadline, slot));
+        })?;
+        Ok(attempt)
+    }
+
+    /// Waits for the peer that connects over shared memory with the token of `parameters`. Returns the port at which it
+    /// must connect. All such attempts of the process share a listener and its thread. See [`Self::notify`].
+    ///
+    /// Err: the listener cannot be opened.
+    pub fn expect_shm(parameters: &Parameters, timeout: Duration) -> Result<(Attempt, u16), FabricError> {
+        let slot = Arc::new(Slot {
+            state: Mutex::new(State::Pending(None)),
+            awaited: Awaited::Expected(parameters.token),
+        });
+        let promise = Promise::new(Arc::clone(&slot));
+        let port = shared_listener::expect(parameters, time_after(timeout), promise)?;
+        Ok((Attempt { slot }, port))
+    }
+
+    /// The name of the socket file in a shared directory by which the peers of [`Self::expect_shm`] find this process,
+    /// too. The file is made at the first call, and again when it has vanished; it stays until
+    /// [`Self::leave_directory`].
+    ///
+    /// Waits for the file system. Err: the directory is refused, or the listener cannot be opened.
+    pub fn expect_in(directory: &SharedDirectory, parameters: &Parameters) -> Result<SocketName, FabricError> {
+        shared_listener::meet(directory, parameters)
+    }
+
+    /// Removes the socket file of [`Self::expect_in`]. Waits for the file system.
+    pub fn leave_directory() {
+        shared_listener::leave();
+    }
+
+    /// Makes a socket file in the directory and removes it, to find out whether that works. Waits for the file system.
+    pub fn check_directory(directory: &SharedDirectory, parameters: &Parameters) -> Result<(), FabricError> {
+        shared_listener::check(directory, parameters)
+    }
+
+    /// Replaces the attempt's notifier. False: the outcome is there, and the notifier is not called.
+    #[must_use]
+    pub fn notify(&self, notify: Notify) -> bool {
+        match &mut *self.slot.state.lock() {
+            State::Pending(slot) => {
+                *slot = Some(notify);
+                true
+            }
+            State::Done(_) | State::Taken | State::Cancelled => false,
+        }
+    }
+
+    /// Takes the outcome, once. None: there is no outcome yet; the notifier tells when there is.
+    pub fn take(&self) -> Option<Outcome> {
+        let mut state = self.slot.state.lock();
+        match std::mem::replace(&mut *state, State::Taken) {
+            State::Done(outcome) => Some(outcome),
+            State::Taken | State::Cancelled => Some(Err(AttemptError::Taken)),
+            pending @ State::Pending(_) => {
+                *state = pending;
+                None
+            }
+        }
+    }
+
+    /// Cancels the attempt. An outcome that was not taken is dropped, and its queue pair closed.
+    pub fn cancel(&self) {
+        let before = std::mem::replace(&mut *self.slot.state.lock(), State::Cancelled);
+        if !matches!(before, State::Pending(_)) {
+            return;
+        }
+        match &self.slot.awaited {
+            Awaited::Connect => {}
+            Awaited::Peer(cancelled) => cancelled.set(),
+            Awaited::Expected(token) => shared_listener::forget(*token),
+        }
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        self.cancel();
+    }
+}
+
+/// Connects over shm to the peer whose socket file has this name in a shared directory. Returns the reason for the
+/// fabric, too.
+pub fn connect_in(
+    directory: &SharedDirectory,
+    name: &SocketName,
+    parameters: &Parameters,
+    timeout: Duration,
+) -> Result<Made, FabricError> {
+    let qp = directory.connect(name, parameters, timeout)?;
+    let why = format!("{SETTLED}: {}", qp.route());
+    Ok((qp, why))
+}
+
+/// A token for an expected peer: 64 random bits of the system, never 0.
+pub fn token() -> u64 {
+    let mut bytes = [0; size_of::<u64>()];
+    // `getrandom(2)` gives up to 256 bytes whole, and without waiting once the system is up.
+    let _taken = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    // The call has failed: take a hash whose keys the system seeded at the process's start, which is hard to guess,
+    // too.
+    match u64::from_ne_bytes(bytes) {
+        0 => RandomState::new().hash_one(Instant::now()) | 1,
+        token => token,
+    }
+}

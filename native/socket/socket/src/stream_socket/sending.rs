@@ -1,0 +1,134 @@
+//! The order of writers: the bytes of one send, direct or posted, are not mixed with those of another.
+
+use inet_rdma_assembly::{Framing, Gather, Header};
+
+use super::notifier::StreamNotifier;
+use super::posted_sends::{Cancelled, PostedSends};
+use inet_rdma_engine::connection::{Closed, Woken, WriteHalf, Written};
+
+/// The writing direction, behind its lock. Posted sends are written while no writer is in the middle of a send, and
+/// before sends that have not begun.
+pub(super) struct WriteDirection<N: StreamNotifier> {
+    half: WriteHalf,
+    /// The framing of sends that begin. The reading direction has its own, so that no writer waits for a read.
+    framing: Framing,
+    /// The writer that is in the middle of a send, and the framing of that send.
+    holder: Option<(N::Writer, Framing)>,
+    posted: PostedSends<N::Token>,
+    /// True: another writer has asked meanwhile.
+    wanted: bool,
+}
+
+/// The holder of the writing direction: its send is unfinished.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holder<W> {
+    /// Another writer.
+    Writer(W),
+    /// The sends that are posted.
+    Posted,
+}
+
+impl<N: StreamNotifier> WriteDirection<N> {
+    pub(super) fn new(half: WriteHalf, framing: Framing) -> Self {
+        Self {
+            half,
+            framing,
+            holder: None,
+            posted: PostedSends::default(),
+            wanted: false,
+        }
+    }
+
+    pub(super) fn framing(&self) -> Framing {
+        self.framing
+    }
+
+    /// The framing of the send that is under way; else of the next one.
+    pub(super) fn framing_of_send(&self) -> Framing {
+        self.holder.map_or(self.framing, |(_, framing)| framing)
+    }
+
+    /// Changes the framing of sends that begin.
+    pub(super) fn reframe(&mut self, framing: Framing) {
+        self.framing = framing;
+    }
+
+    /// As [`WriteHalf::write`], for a caller that notifies the user itself.
+    #[inline]
+    pub(super) fn write(&mut self, gather: &Gather<'_>, at: usize, max: usize) -> (Result<Written, Closed>, Woken) {
+        self.half.write_without_notify(gather, at, max)
+    }
+
+    /// Writes of the posted sends, up to about `max` bytes.
+    pub(super) fn write_posted(&mut self, max: usize) -> (Result<Written, Closed>, Woken) {
+        self.half.write_without_notify(&self.posted.gather(max), 0, max)
+    }
+
+    /// See [`WriteHalf::finish`].
+    pub(super) fn finish(&mut self) -> (Result<(), Closed>, Woken) {
+        self.half.finish_without_notify()
+    }
+
+    /// Notes that this many bytes of the posted sends are sent. `done` gets the token of each send that is complete.
+    pub(super) fn advance_posted(&mut self, bytes: usize, done: impl FnMut(N::Token)) {
+        self.posted.advance(bytes, done);
+    }
+
+    /// Makes `writer` the holder. Err: another party holds the direction; the end of its sends wakes the writers that
+    /// asked.
+    pub(super) fn take(&mut self, writer: N::Writer) -> Result<(), Holder<N::Writer>> {
+        self.check(writer)?;
+        self.holder = Some((writer, self.framing_of_send()));
+        Ok(())
+    }
+
+    /// Fails unless this writer may begin or continue a send.
+    pub(super) fn check(&mut self, writer: N::Writer) -> Result<(), Holder<N::Writer>> {
+        let held = match self.holder {
+            Some((holder, _)) if holder == writer => return Ok(()),
+            Some((holder, _)) => Holder::Writer(holder),
+            None if self.posted.is_empty() => return Ok(()),
+            None => Holder::Posted,
+        };
+        self.wanted = true;
+        Err(held)
+    }
+
+    pub(super) fn holder(&self) -> Option<N::Writer> {
+        self.holder.map(|(writer, _)| writer)
+    }
+
+    /// Releases the direction, as the send is complete or given up.
+    pub(super) fn release(&mut self) {
+        self.holder = None;
+    }
+
+    /// Returns true once if a writer has asked meanwhile. The caller must notify the writers.
+    pub(super) fn take_wanted(&mut self) -> bool {
+        self.holder.is_none() && self.posted.is_empty() && std::mem::take(&mut self.wanted)
+    }
+
+    pub(super) fn post(&mut self, token: N::Token, header: Header) {
+        self.posted.push(token, header);
+    }
+
+    /// Ends the holder's turn. The engine sends the rest of its send before all posted sends.
+    pub(super) fn post_rest(&mut self, token: N::Token, header: Header, sent: usize) {
+        self.posted.push_rest(token, header, sent);
+    }
+
+    pub(super) fn posted(&self) -> &PostedSends<N::Token> {
+        &self.posted
+    }
+
+    pub(super) fn cancel(&mut self, is: impl Fn(&N::Token) -> bool) -> Cancelled<N::Token> {
+        self.posted.cancel(is)
+    }
+
+    /// Ends all posted sends, as nothing is sent any more.
+    pub(super) fn end(&mut self, notifier: &N, closed: &Closed) {
+        while let Some(token) = self.posted.pop() {
+            notifier.sent(token, Err(closed.clone()));
+        }
+    }
+}
