@@ -29,8 +29,7 @@ look() ->
 -spec listeners() -> listeners().
 listeners() ->
     maps:from_list([{binary_to_atom(Node), {list_to_binary(inet:ntoa(Ip)), Port}}
-                    || #{node := Node, connection := Connection} <- inet_rdma_links:all(),
-                       {ok, Session} <- [inet_rdma_transport:in_session(Connection)],
+                    || #{node := Node, controller := {session, Session}} <- inet_rdma_links:all(),
                        {Ip, Port} <- [inet_rdma_detours:fact(inet_rdma_session:name(Session), listens)]]).
 
 -spec findings(inet_rdma_options:config(), [inet_rdma:info()], listeners()) -> [finding()].

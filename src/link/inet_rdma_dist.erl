@@ -46,9 +46,8 @@
     %% The offers of this node and of the peer.
     own_offer = none :: inet_rdma_offer:offer(),
     offer = none :: inet_rdma_offer:offer(),
-    %% The path that carries the link, and the reason in words.
-    over = none :: inet_rdma_nodeup:over(),
-    why = <<>> :: binary()
+    %% none: it is not decided yet what carries the link.
+    up = none :: inet_rdma_nodeup:up() | none
 }).
 
 -define(DRIVER, inet_tcp).
@@ -160,8 +159,7 @@ do_setup(Driver, Kernel, Node, Type, MyNode, LongOrShortNames, SetupTime) ->
     Config = inet_rdma_dist_start:config(Node),
     {Connection, Host, LeadsTo, Version} =
         inet_rdma_setup:connect(Driver, Node, LongOrShortNames, Config, {Timer, SetupTime}),
-    Protocol = inet_rdma_transport:protocol(Connection),
-    Address = #net_address{address = LeadsTo, host = Host, protocol = Protocol, family = Driver:family()},
+    Address = net_address(LeadsTo, Host, Driver),
     keep(#supervised{driver = Driver, connection = Connection, role = initiator, node = atom_to_binary(Node),
                      address = Address, config = Config}),
     Data = hs_data(Connection),
@@ -201,7 +199,8 @@ send(_Socket, Message) ->
             _ = put(?PREPARED, Prepared),
             _ = put(?ANSWER, {handshake, Answer}),
             case Prepared of
-                {decided, Decided} when element(2, Decided) =/= none -> ok;
+                {decided, {ok, #{controller := {connection, _}}, _}} -> answer(Supervised);
+                {decided, _} -> ok;
                 _ -> answer(Supervised)
             end;
         Outgoing -> inet_rdma_transport:send(Connection, Outgoing)
@@ -292,23 +291,17 @@ pre_nodeup(_Socket) ->
     Supervised = kept(),
     Link = as_link(Supervised),
     case inet_rdma_nodeup:before_nodeup(erase(?PREPARED), Link) of
-        {ok, Over, Why, Connection} ->
+        {ok, Up, Connection} ->
             _ = [put(?ANSWER, {message, Last}) || Last <- [inet_rdma_nodeup:last_message(Link)], Last =/= none],
-            keep(Supervised#supervised{over = Over, why = Why, connection = Connection}),
+            keep(Supervised#supervised{up = Up, connection = Connection}),
             ok;
         Error ->
             Error
     end.
 
 post_nodeup(_Socket) ->
-    #supervised{over = Over, why = Why} = Supervised = kept(),
-    case inet_rdma_nodeup:after_nodeup(Over, Why, as_link(Supervised)) of
-        {ok, Connection} ->
-            keep(Supervised#supervised{connection = Connection}),
-            ok;
-        Error ->
-            Error
-    end.
+    #supervised{up = Up} = Supervised = kept(),
+    inet_rdma_nodeup:after_nodeup(Up, as_link(Supervised)).
 
 as_link(#supervised{driver = Driver, role = Role, connection = Connection, node = Node, config = Config,
                     place = Place, own_offer = Own, offer = Offer}) ->
@@ -317,20 +310,12 @@ as_link(#supervised{driver = Driver, role = Role, connection = Connection, node 
       place => Place, own_offer => Own, offer => Offer, listens => persistent_term:get(?LISTENS(Driver), none),
       address => Address, via => Via}.
 
-getll(_Socket) ->
-    case kept() of
-        #supervised{over = none, connection = Connection} -> inet_rdma_transport:controller(Connection);
-        #supervised{over = {link, Link}} -> {ok, inet_rdma_queue:port(Link)};
-        #supervised{over = {session, Session, _Queue}} -> {ok, inet_rdma_session:port(Session)}
-    end.
+controller() ->
+    #supervised{up = #{controller := Controller}} = kept(),
+    Controller.
 
-handshake_complete(_Socket, Node, Handle) ->
-    case kept() of
-        #supervised{over = none, connection = Connection} ->
-            inet_rdma_transport:handshake_complete(Connection, Node, Handle);
-        #supervised{} ->
-            ok
-    end.
+getll(_Socket) -> inet_rdma_controller:handle(controller()).
+handshake_complete(_Socket, Node, Handle) -> inet_rdma_controller:handshake_complete(controller(), Node, Handle).
 
 %% dist_util calls this right behind erlang:setnode/3.
 address_of(_Socket, Node) ->
@@ -338,49 +323,40 @@ address_of(_Socket, Node) ->
     case kept() of
         #supervised{role = initiator, address = Address} ->
             Address;
-        #supervised{driver = Driver, connection = Connection} = Supervised ->
+        #supervised{driver = Driver, connection = Connection} ->
             AtHost = lists:dropwhile(fun(Char) -> Char =/= $@ end, atom_to_list(Node)),
-            case {inet_rdma_transport:peername(Connection), AtHost} of
-                {{ok, Address}, [$@ | Host]} ->
-                    #net_address{address = Address, host = Host, protocol = protocol(Supervised),
-                                 family = Driver:family()};
-                _ ->
-                    ?shutdown(no_node)
+            case {inet_rdma_transport:ends(Connection), AtHost} of
+                {{ok, {_Own, Address}}, [$@ | Host]} -> net_address(Address, Host, Driver);
+                _ -> ?shutdown(no_node)
             end
     end.
 
-%% The protocol by which the link began. A session has taken its connection out of TLS by now.
-protocol(#supervised{over = {session, Session, _Queue}}) -> inet_rdma_session:protocol(Session);
-protocol(#supervised{connection = Connection}) -> inet_rdma_transport:protocol(Connection).
+%% A session has taken its connection out of TLS by now.
+net_address(Address, Host, Driver) ->
+    Protocol = case inet_rdma_dist_start:security() of
+                   none -> tcp;
+                   tls -> tls
+               end,
+    #net_address{address = Address, host = Host, protocol = Protocol, family = Driver:family()}.
 
 tick(_Socket) ->
     ok = inet_rdma_keeper:ticked(),
-    case kept() of
-        #supervised{over = {link, Link}} -> inet_rdma_port:tick(inet_rdma_queue:port(Link));
-        #supervised{connection = Connection} -> inet_rdma_transport:tick(Connection)
-    end.
+    inet_rdma_controller:tick(controller()).
 
 %% dist_util asks at each tick, to see whether the peer has sent anything.
-getstat(_Socket) ->
-    case kept() of
-        #supervised{over = {link, Link}} -> inet_rdma_port:getstat(inet_rdma_queue:port(Link));
-        #supervised{connection = Connection} -> inet_rdma_transport:getstat(Connection)
-    end.
+getstat(_Socket) -> inet_rdma_controller:getstat(controller()).
 
-%% Sets options of the listening socket, or of a link's connection. While a queue pair carries the link, the connection
-%% only shows whether the peer lives ({keepalive, true}).
+%% Sets options of the listening socket, or of a link's connection.
 setopts(Socket, Options) ->
     case kept() of
-        #supervised{over = {session, Session, _Queue}} -> inet_rdma_session:setopts(Session, Options);
-        #supervised{connection = Connection} -> inet_rdma_transport:setopts(Connection, Options);
-        undefined -> inet_tcp_dist:setopts(Socket, Options)
+        undefined -> inet_tcp_dist:setopts(Socket, Options);
+        #supervised{} -> inet_rdma_controller:setopts(controller(), Options)
     end.
 
 %% The values of this carrier's options are those with which the link was made.
 getopts(Socket, Keys) ->
     case kept() of
         #supervised{config = Config} when is_map_key(hd(Keys), Config) -> inet_rdma_options:values(Config, Keys);
-        #supervised{over = {session, Session, _Queue}} -> inet_rdma_session:getopts(Session, Keys);
-        #supervised{connection = Connection} -> inet_rdma_transport:getopts(Connection, Keys);
+        #supervised{} -> inet_rdma_controller:getopts(controller(), Keys);
         undefined -> inet:getopts(Socket, Keys)
     end.

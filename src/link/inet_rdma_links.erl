@@ -11,7 +11,7 @@
 -export([owners/0, remove/2]).
 -export_type([counted/0, key/0, reached/0, row/0]).
 
-%% {Node, Supervisor, Connection, Fabric, Why, SinceMs}, as of erlang:monotonic_time/1.
+%% {Node, Supervisor, inet_rdma_controller:t(), Fabric, Why, SinceMs}, as of erlang:monotonic_time/1.
 -define(LINKS, ?MODULE).
 %% {Name, Port, Guard, Session, Options}.
 -define(SESSIONS, inet_rdma_sessions).
@@ -40,9 +40,8 @@
 -type counted() :: {stayed, Tried :: [inet_rdma_options:link_fabric()]} | refused | settlement_failed
                  | resume_refused | detours_asked | detours_opened | detours_carried | detours_refused | detour_bytes.
 
-%% fabric: <<"tcp">>, <<"tls">>, <<"shm">> or <<"verbs">>. connection: the one on which the link began, or its session.
-%% up_ms: for how long the link has been there.
--type row() :: #{node := binary(), connection := inet_rdma_transport:t(), fabric := binary(), why := binary(),
+%% fabric: <<"tcp">>, <<"tls">>, <<"shm">> or <<"verbs">>. up_ms: for how long the link has been there.
+-type row() :: #{node := binary(), controller := inet_rdma_controller:t(), fabric := binary(), why := binary(),
                  up_ms := non_neg_integer()}.
 
 %% A way to a peer: a fabric, or a detour over this neighbour to that node.
@@ -58,9 +57,9 @@ new() ->
     ok.
 
 %% The caller supervises the link.
--spec insert(binary(), inet_rdma_transport:t(), Fabric :: binary(), Why :: binary()) -> ok.
-insert(Node, Connection, Fabric, Why) ->
-    Row = {Node, self(), Connection, Fabric, Why, erlang:monotonic_time(millisecond)},
+-spec insert(binary(), inet_rdma_controller:t(), Fabric :: binary(), Why :: binary()) -> ok.
+insert(Node, Controller, Fabric, Why) ->
+    Row = {Node, self(), Controller, Fabric, Why, erlang:monotonic_time(millisecond)},
     ok = quietly(fun() -> ets:insert(?LINKS, Row) end),
     kept(self(), {link, Node}).
 
@@ -97,8 +96,8 @@ session(Name) ->
 %% The session of the living link to this node.
 -spec session_of(Node :: binary()) -> {ok, inet_rdma_session:t()} | none.
 session_of(Node) ->
-    case [Connection || #{node := Name, connection := Connection} <- all(), Name =:= Node] of
-        [Connection] -> inet_rdma_transport:in_session(Connection);
+    case [Session || #{node := Name, controller := {session, Session}} <- all(), Name =:= Node] of
+        [Session] -> {ok, Session};
         [] -> none
     end.
 
@@ -156,8 +155,8 @@ remove({session, Name}, Port) ->
 -spec all() -> [row()].
 all() ->
     Now = erlang:monotonic_time(millisecond),
-    [#{node => Node, connection => Connection, fabric => Fabric, why => Why, up_ms => Now - Since}
-     || {Node, Supervisor, Connection, Fabric, Why, Since} <- rows(quietly(fun() -> ets:tab2list(?LINKS) end)),
+    [#{node => Node, controller => Controller, fabric => Fabric, why => Why, up_ms => Now - Since}
+     || {Node, Supervisor, Controller, Fabric, Why, Since} <- rows(quietly(fun() -> ets:tab2list(?LINKS) end)),
         is_process_alive(Supervisor)].
 
 rows(ok) -> [];

@@ -8,8 +8,8 @@
 %% is up.
 -module(inet_rdma_nodeup).
 
--export([prepare/1, decide/1, before_nodeup/2, last_message/1, after_nodeup/3, can_leave_tls/1]).
--export_type([link/0, over/0, prepared/0]).
+-export([prepare/1, decide/1, before_nodeup/2, last_message/1, after_nodeup/2, can_leave_tls/1]).
+-export_type([link/0, up/0, prepared/0]).
 
 %% A link whose peer has proved the cookie. place: the port for its session. own_offer: this node's, offer: the peer's.
 %% address: an initiator's; where the peer listens, none: not known. listens: where this node does. via: the neighbour
@@ -21,17 +21,12 @@
                   address := inet_rdma_told:address() | none, listens := inet_rdma_told:address() | none,
                   via := binary() | none}.
 
-%% What carries the link.
--type over() ::
-    %% The connection on which the link began.
-    none
-    %% A queue pair, without a session.
-  | {link, inet_rdma_queue:t()}
-    %% A session, over this queue pair; none: over TCP.
-  | {session, inet_rdma_session:t(), inet_rdma_queue:t() | none}.
+%% What carries the link, and the reason in words. queue: of a link that has settled on a queue pair; none: it has not.
+-type up() :: #{controller := inet_rdma_controller:t(), queue := inet_rdma_queue:t() | none, kind := up | fallback,
+                fabric := binary(), why := binary()}.
 
-%% What carries the link, or why there is no link, and the connection to use from here on.
--type decided() :: {ok, over(), Why :: binary(), inet_rdma_transport:t()} | {error, term()}.
+%% What carries the link, or why there is no link, and the connection to use until nodeup.
+-type decided() :: {ok, up(), inet_rdma_transport:t()} | {error, term()}.
 
 %% The link's session, if both sides offer one. undefined: it is not made yet. decided: nothing is left to do before
 %% nodeup but what the handshake's last message must come before.
@@ -56,13 +51,13 @@ decide(false, tcp, Prepared, Link) -> {decided, decided(Prepared, Link)};
 decide(_SettlesFirst, _Protocol, Prepared, _Link) -> Prepared.
 
 %% Decides what carries the link. Both sides have proved the cookie, and the VM does not know the link yet. Returns the
-%% connection to use from here on.
+%% connection to use until nodeup.
 -spec before_nodeup(prepared(), link()) -> decided().
 before_nodeup(undefined, Link) ->
     before_nodeup(prepare(Link), Link);
-before_nodeup({decided, {ok, none, Why, Connection}}, _Link) ->
+before_nodeup({decided, {ok, #{controller := {connection, Connection}}, _} = Decided}, _Link) ->
     case inet_rdma_transport:before_nodeup(Connection) of
-        ok -> {ok, none, Why, Connection};
+        ok -> Decided;
         Error -> Error
     end;
 before_nodeup({decided, Decided}, _Link) ->
@@ -84,7 +79,7 @@ decided({ok, Session}, Link) ->
     when_acceptor_is_up(attach(begin_session(settles_first(Link), Session, Link), Link), Link);
 decided(none, #{connection := Connection} = Link) ->
     case settle(none, none, Link) of
-        {ok, Over, Why} -> {ok, Over, Why, Connection};
+        {ok, Up} -> {ok, Up, Connection};
         Error -> Error
     end;
 decided({error, Reason}, Link) ->
@@ -137,7 +132,7 @@ last_message(_Link) ->
     none.
 
 %% Without `up` the initiator's node might ask for the link before the acceptor's VM knows it.
-when_acceptor_is_up({ok, _Over, _Why, Raw} = Decided, #{role := initiator} = Link) ->
+when_acceptor_is_up({ok, _Up, Raw} = Decided, #{role := initiator} = Link) ->
     #{config := #{connect_timeout_ms := BoundMs}} = Link,
     case says_up(Link) andalso inet_rdma_settlement:await_up(Raw, BoundMs) of
         {error, Reason} -> cannot_begin(Reason, Link);
@@ -154,11 +149,11 @@ says_up(_Link) ->
     false.
 
 %% The session gets the TCP connection on which it begins.
-attach({ok, {session, Session, _Queue} = Over, Why},
+attach({ok, #{controller := {session, Session}} = Up},
        #{connection := Connection, node := Node, config := Config} = Link) ->
     case inet_rdma_session:attach(Session, Connection) of
         {ok, Raw} ->
-            {ok, Over, Why, Raw};
+            {ok, Up, Raw};
         {error, {not_given_back, How}} ->
             #{fallback_retry_ms := RetryMs} = Config,
             inet_rdma_links:failed(leaving_tls(Node), How, RetryMs),
@@ -190,9 +185,7 @@ settles_first(#{own_offer := #{required := Required, eager := Eager},
 
 %% The link is up as soon as inet_tcp's would be; its guard settles on a queue pair later.
 begin_on_tcp(Session, #{role := Role, config := #{move := Move}, node := Node}) ->
-    Why = not_moved(Role, Move),
-    ok = inet_rdma_links:insert(Node, inet_rdma_session:connection(Session), <<"tcp">>, Why),
-    {ok, {session, Session, none}, Why}.
+    insert(Node, {session, Session}, none, {fallback, <<"tcp">>, not_moved(Role, Move)}).
 
 %% The node that has made the connection begins the settlement.
 not_moved(_Role, never) -> <<"it does not move: the option move of this node is never">>;
@@ -209,11 +202,9 @@ settle(Session, Port, Link) ->
         {move, Queue, Why} when Session =/= none ->
             %% gone: the link's next step finds its port closed.
             _ = inet_rdma_session:move(Queue),
-            ok = settled(info, up, Node, inet_rdma_session:connection(Session), inet_rdma_queue:fabric(Queue), Why),
-            {ok, {session, Session, Queue}, Why};
-        {move, Moved, Why} ->
-            ok = settled(info, up, Node, Connection, inet_rdma_queue:fabric(Moved), Why),
-            {ok, {link, Moved}, Why};
+            settled(info, Node, {session, Session}, Queue, {up, inet_rdma_queue:fabric(Queue), Why});
+        {move, Queue, Why} ->
+            settled(info, Node, {queue, Queue, Connection}, Queue, {up, inet_rdma_queue:fabric(Queue), Why});
         {stay, Why, Tried} ->
             inet_rdma_links:count({stayed, Tried}),
             %% Between two nodes that run this carrier the operator may expect shared memory or a device.
@@ -244,57 +235,50 @@ stay(none, Level, Protocol, Settled, #{node := Node, connection := Connection, o
               _ ->
                   Settled
           end,
-    ok = settled(Level, fallback, Node, Connection, Protocol, Why),
-    {ok, none, Why};
+    settled(Level, Node, {connection, Connection}, none, {fallback, Protocol, Why});
 stay(Session, Level, _Protocol, Why, #{node := Node}) ->
-    ok = settled(Level, fallback, Node, inet_rdma_session:connection(Session), <<"tcp">>, Why),
-    {ok, {session, Session, none}, Why}.
+    settled(Level, Node, {session, Session}, none, {fallback, <<"tcp">>, Why}).
 
 %% Why a link inside TLS has no session.
 with_tls(none, Why) -> Why;
 with_tls({How, _LeftMs}, Why) -> <<Why/binary, "; TLS did not give its socket back lately: ", How/binary>>.
 
-settled(Level, Kind, Node, Connection, Fabric, Why) ->
-    inet_rdma_links:insert(Node, Connection, Fabric, Why),
+settled(Level, Node, Controller, Queue, {Kind, Fabric, Why} = Outcome) ->
+    Inserted = insert(Node, Controller, Queue, Outcome),
     Event = inet_rdma_link_event:new(Kind, Node, Fabric, Why),
-    inet_rdma_link_event:log(Event, Level, "inet_rdma: ~ts over ~ts; ~ts", [Node, Fabric, Why]).
+    ok = inet_rdma_link_event:log(Event, Level, "inet_rdma: ~ts over ~ts; ~ts", [Node, Fabric, Why]),
+    Inserted.
+
+insert(Node, Controller, Queue, {Kind, Fabric, Why}) ->
+    ok = inet_rdma_links:insert(Node, Controller, Fabric, Why),
+    {ok, #{controller => Controller, queue => Queue, kind => Kind, fabric => Fabric, why => Why}}.
 
 not_up(Kind, Node, Why) ->
     Event = inet_rdma_link_event:new(Kind, Node, undefined, Why),
     ok = inet_rdma_link_event:record(Event, #{}),
     inet_rdma_link_event:log(Event, warning, "inet_rdma: no link to ~ts: ~ts", [Node, Why]).
 
-%% The VM knows the link. Returns the connection to use from here on.
--spec after_nodeup(over(), Why :: binary(), link()) -> {ok, inet_rdma_transport:t()} | {error, term()}.
-after_nodeup(Over, Why, #{node := Node} = Link) ->
-    case start(Over, Why, Link) of
-        {ok, Kind, Fabric, Connection} ->
-            ok = inet_rdma_link_event:tell(inet_rdma_link_event:new(Kind, Node, Fabric, Why), #{count => 1}),
-            {ok, Connection};
-        Error ->
-            Error
+%% The VM knows the link.
+-spec after_nodeup(up(), link()) -> ok | {error, term()}.
+after_nodeup(#{controller := Controller, kind := Kind, fabric := Fabric, why := Why} = Up, #{node := Node} = Link) ->
+    case start(Controller, Up, Link) of
+        ok -> inet_rdma_link_event:tell(inet_rdma_link_event:new(Kind, Node, Fabric, Why), #{count => 1});
+        Error -> Error
     end.
 
-start(none, _Why, #{connection := Connection}) ->
-    started(inet_rdma_transport:after_nodeup(Connection), fallback,
-            atom_to_binary(inet_rdma_transport:protocol(Connection)), Connection);
-start({link, Moved}, _Why, #{connection := Connection, node := Node}) ->
-    ok = inet_rdma_recorder:of_port(inet_rdma_queue:port(Moved)),
-    started(inet_rdma_link:start(Moved, Connection, Node), up, inet_rdma_queue:fabric(Moved), Connection);
-start({session, Session, Queue}, Why, #{connection := Connection, node := Node, config := Config} = Link) ->
+start({connection, Connection}, _Up, _Link) ->
+    inet_rdma_transport:after_nodeup(Connection);
+start({queue, Queue, Connection}, _Up, #{node := Node}) ->
+    ok = inet_rdma_recorder:of_port(inet_rdma_queue:port(Queue)),
+    inet_rdma_link:start(Queue, Connection, Node);
+start({session, Session}, #{queue := Queue, why := Why}, #{connection := Raw, node := Node, config := Config} = Link) ->
     #{listens := Listens, via := Via, offer := #{tells := Tells}} = Link,
     Started = inet_rdma_session_guard:start(Session, #{node => Node, peer => peer_listens(Link), via => Via,
                                                        tells => Tells, listens => Listens, config => Config, why => Why,
                                                        queue => Queue, has_settled => settles_first(Link)}),
     %% The port has its own descriptor of the connection, so the VM's socket is closed.
-    ok = inet_rdma_transport:close(Connection),
-    case Queue of
-        none -> started(Started, fallback, <<"tcp">>, inet_rdma_session:connection(Session));
-        _ -> started(Started, up, inet_rdma_queue:fabric(Queue), inet_rdma_session:connection(Session))
-    end.
-
-started(ok, Kind, Fabric, Connection) -> {ok, Kind, Fabric, Connection};
-started(Error, _Kind, _Fabric, _Connection) -> Error.
+    ok = inet_rdma_transport:close(Raw),
+    Started.
 
 %% The address at which the peer accepts another connection.
 peer_listens(#{role := initiator, address := Address}) ->
@@ -302,7 +286,7 @@ peer_listens(#{role := initiator, address := Address}) ->
 peer_listens(#{offer := #{session := #{port := 0}}}) ->
     none;
 peer_listens(#{connection := Connection, offer := #{session := #{port := TcpPort}}}) ->
-    case inet_rdma_transport:peername(Connection) of
-        {ok, {Ip, _}} -> {Ip, TcpPort};
+    case inet_rdma_transport:ends(Connection) of
+        {ok, {_Own, {Ip, _}}} -> {Ip, TcpPort};
         {error, _} -> none
     end.

@@ -52,9 +52,9 @@ listens_for(none, _Connection) ->
     0;
 listens_for({Ip, TcpPort}, Connection) ->
     IsAny = lists:all(fun(Part) -> Part =:= 0 end, tuple_to_list(Ip)),
-    case IsAny orelse inet_rdma_transport:sockname(Connection) of
+    case IsAny orelse inet_rdma_transport:ends(Connection) of
         true -> TcpPort;
-        {ok, {Ip, _}} -> TcpPort;
+        {ok, {{Ip, _}, _Peer}} -> TcpPort;
         _ -> 0
     end.
 

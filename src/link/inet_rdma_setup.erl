@@ -122,8 +122,8 @@ failed({options, _} = Reason, Listens) -> {error, Reason, Listens};
 failed(_Reason, Listens) -> {unreachable, Listens}.
 
 over_a_neighbour(Tcp, Node, Host, Deadline) ->
-    case inet_rdma_transport:peername(Tcp) of
-        {ok, LeadsTo} ->
+    case inet_rdma_transport:ends(Tcp) of
+        {ok, {_Own, LeadsTo}} ->
             Secured = secure(inet_rdma_dist_start:security(), Tcp, Host, max(1, left(Deadline))),
             {connected(Secured, Node, LeadsTo), Host, LeadsTo, ?VERSION};
         {error, _} ->

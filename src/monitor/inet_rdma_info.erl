@@ -13,8 +13,8 @@ all() ->
                  ok -> [complete(Statistics) || Statistics <- inet_rdma_nif:all_statistics()];
                  {error, _} -> []
              end,
-    Links = [Row#{session => session_facts(inet_rdma_transport:in_session(Connection))}
-             || #{connection := Connection} = Row <- inet_rdma_links:all()],
+    Links = [Row#{session => session_facts(Controller)}
+             || #{controller := Controller} = Row <- inet_rdma_links:all()],
     Controllers = erlang:system_info(dist_ctrl),
     Carrying = lists:append([carrying(Info, Links, Controllers) || Info <- Native]),
     Shown = [Node || #{node := Node, state := up} <- Carrying],
@@ -23,7 +23,7 @@ all() ->
 
 %% State of a session's paths. carried_by_queue: a queue pair carries what this node sends. suspended: no path does.
 %% none: the connection is no session's; closed: the session has ended.
-session_facts({ok, Session}) ->
+session_facts({session, Session}) ->
     case inet_rdma_port:statistics(inet_rdma_session:port(Session)) of
         {ok, #{has_tcp := HasTcp, carried_by_queue := ByQueue} = Counts} ->
             Facts = maps:with(inet_rdma_counts:keys(session), Counts),
@@ -32,7 +32,7 @@ session_facts({ok, Session}) ->
         {error, closed} ->
             closed
     end;
-session_facts(none) ->
+session_facts(_Controller) ->
     none.
 
 -spec of_node(node()) -> inet_rdma:info() | undefined.
@@ -52,16 +52,16 @@ of_connection(Conn) ->
 %% The links of the VM, each with the packets that it has received, ticks among them.
 -spec received() -> [{Node :: binary(), Controller :: port() | pid(), Packets :: non_neg_integer()}].
 received() ->
-    Connections = maps:from_list([{Node, Connection}
-                                  || #{node := Node, connection := Connection} <- inet_rdma_links:all()]),
-    Links = [{atom_to_binary(Node), Controller} || {Node, Controller} <- erlang:system_info(dist_ctrl)],
-    [{Node, Controller, Packets} || {Node, Controller} <- Links,
-                                    {ok, Packets, _Sent, _Queued} <- [getstat(Node, Controller, Connections)]].
+    Controllers = maps:from_list([{Node, Controller}
+                                  || #{node := Node, controller := Controller} <- inet_rdma_links:all()]),
+    Links = [{atom_to_binary(Node), Handle} || {Node, Handle} <- erlang:system_info(dist_ctrl)],
+    [{Node, Handle, Packets} || {Node, Handle} <- Links,
+                                {ok, Packets, _Sent, _Queued} <- [getstat(Node, Handle, Controllers)]].
 
-getstat(Node, Controller, Connections) ->
-    case {is_port_of_link(Controller), Connections} of
-        {true, _} -> inet_rdma_port:getstat(Controller);
-        {false, #{Node := Connection}} -> inet_rdma_transport:getstat(Connection);
+getstat(Node, Handle, Controllers) ->
+    case {is_port_of_link(Handle), Controllers} of
+        {true, _} -> inet_rdma_port:getstat(Handle);
+        {false, #{Node := Controller}} -> inet_rdma_controller:getstat(Controller);
         {false, _} -> {error, closed}
     end.
 
@@ -137,16 +137,23 @@ by_connection(#{session := none, fabric := Fabric} = Link) when Fabric =:= <<"tc
 by_connection(_MovedOrEnded) ->
     [].
 
-told(#{node := Node, connection := Connection, fabric := Fabric, why := Why} = Link) ->
-    case inet_rdma_transport:counts(Connection) of
+told(#{node := Node, controller := Controller, fabric := Fabric, why := Why} = Link) ->
+    case inet_rdma_controller:counts(Controller) of
         {ok, Counts} ->
             Info = #{node => binary_to_atom(Node), fabric => binary_to_atom(Fabric), state => up,
                      why => unicode:characters_to_list(Why)},
-            Facts = maps:merge(Counts, inet_rdma_transport:coding_facts(Connection)),
+            Facts = maps:merge(Counts, coding_facts(Controller)),
             [maps:merge(maps:merge(Info, Facts), of_link(Link))];
         {error, _} ->
             []
     end.
+
+%% How the TCP connection of a session is encrypted and compressed, and its round trips.
+coding_facts({session, Session}) ->
+    Port = inet_rdma_session:port(Session),
+    lists:foldl(fun maps:merge/2, inet_rdma_port:sealing(Port),
+                [inet_rdma_port:compression(Port), inet_rdma_port:round_trips(Port)]);
+coding_facts(_Controller) -> #{}.
 
 complete(#{node := Node, fabric := Fabric, why := Why, state := State, landing_state := Landing} = Statistics) ->
     #{direct_bytes_sent := DirectSent, bytes_sent := Sent,

@@ -65,14 +65,13 @@ listens(Session) -> inet_rdma_detours:fact(inet_rdma_session:name(Session), list
 %% The caller owns the connection, which leads to the distribution listener of the node. Via: the neighbour.
 %% no_neighbour: no other node has a link that could be asked; off: the option detour.
 -spec connect(inet_rdma_session:t(), Node :: binary(), TimeoutMs :: non_neg_integer()) ->
-          {ok, inet_rdma_transport:t(), Via :: binary()} | {error, off | no_neighbour | term()}.
+          {ok, inet_rdma_transport:tcp(), Via :: binary()} | {error, off | no_neighbour | term()}.
 connect(Session, Node, TimeoutMs) ->
     case inet_rdma_options:node() of
         {ok, #{detour := Detour}} when Detour =/= false ->
             case open(Node, TimeoutMs) of
                 {ok, Connection, Via} ->
-                    {_Driver, Socket} = inet_rdma_transport:socket(Connection),
-                    ok = remember(Session, Via, inet_rdma_transport:ends_of(Socket)),
+                    ok = remember(Session, Via, inet_rdma_transport:ends(Connection)),
                     {ok, Connection, Via};
                 Error ->
                     Error
@@ -83,7 +82,7 @@ connect(Session, Node, TimeoutMs) ->
 
 %% The same for a node with which there need be no session.
 -spec open(Node :: binary(), TimeoutMs :: non_neg_integer()) ->
-          {ok, inet_rdma_transport:t(), Via :: binary()} | {error, no_neighbour | term()}.
+          {ok, inet_rdma_transport:tcp(), Via :: binary()} | {error, no_neighbour | term()}.
 open(Node, TimeoutMs) when byte_size(Node) =< ?NODE_BYTES_MAX ->
     Neighbours = lists:sublist(shuffled(neighbours(Node)), ?NEIGHBOURS_MAX),
     first(Neighbours, Node, deadline(TimeoutMs), {error, no_neighbour}).
@@ -95,9 +94,8 @@ has_neighbours(Node) -> neighbours(Node) =/= [].
 %% Nodes with a direct link to this one, but those that lately opened no detour to that node.
 neighbours(Node) ->
     [{Neighbour, Session}
-     || #{node := Neighbour, connection := Connection} <- inet_rdma_links:all(), Neighbour =/= Node,
-        inet_rdma_links:failure(way(Neighbour, Node)) =:= none,
-        {ok, Session} <- [inet_rdma_transport:in_session(Connection)], is_usable(Session)].
+     || #{node := Neighbour, controller := {session, Session}} <- inet_rdma_links:all(), Neighbour =/= Node,
+        inet_rdma_links:failure(way(Neighbour, Node)) =:= none, is_usable(Session)].
 
 way(Neighbour, Node) -> {Neighbour, 0, {detour, Node}}.
 
@@ -255,8 +253,8 @@ handle_told(_Session, _Message) ->
 %% over a neighbour that is the neighbour's address, whose answers say nothing of the peer.
 begun_over_a_neighbour(acceptor, Session) ->
     Name = inet_rdma_session:name(Session),
-    case {inet_rdma_links:peer(Name), listens(Session), inet_rdma_session:peername(Session)} of
-        {#{reached := [], told := Told}, {Ip, _}, {ok, {Ip, _}}} ->
+    case {inet_rdma_links:peer(Name), listens(Session), inet_rdma_session:ends(Session)} of
+        {#{reached := [], told := Told}, {Ip, _}, {ok, {_Own, {Ip, _}}}} ->
             case is_also_at(Ip, Told) of
                 true -> ok;
                 false -> inet_rdma_detours:set_fact(Name, listens, none)
@@ -331,9 +329,9 @@ connected(_Driver, Error) ->
 
 %% The peer's address on the TCP connection in use comes first.
 addresses(Session) ->
-    case {listens_or_tells(listens(Session), Session), inet_rdma_session:peername(Session)} of
+    case {listens_or_tells(listens(Session), Session), inet_rdma_session:ends(Session)} of
         {none, _} -> [];
-        {{_, TcpPort} = Listens, {ok, {Ip, _}}} -> [{Ip, TcpPort} | [Listens || Listens =/= {Ip, TcpPort}]];
+        {{_, TcpPort} = Listens, {ok, {_Own, {Ip, _}}}} -> [{Ip, TcpPort} | [Listens || Listens =/= {Ip, TcpPort}]];
         {Listens, _} -> [Listens]
     end.
 

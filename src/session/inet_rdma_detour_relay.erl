@@ -102,8 +102,8 @@ start(Request) ->
 
 %% unknown: the asker has gone.
 address(Connection) ->
-    case inet_rdma_transport:peername(Connection) of
-        {ok, {Ip, _Port}} -> Ip;
+    case inet_rdma_transport:ends(Connection) of
+        {ok, {_Own, {Ip, _Port}}} -> Ip;
         {error, _} -> unknown
     end.
 

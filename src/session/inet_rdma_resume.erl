@@ -280,7 +280,7 @@ does_not_know(Connection) ->
 
 challenge(Session, Attempt, Before, Connection) ->
     Port = inet_rdma_session:port(Session),
-    Peer = inet_rdma_transport:peername(Connection),
+    Ends = inet_rdma_transport:ends(Connection),
     Nonce = nonce(),
     Said = <<Before/binary, Nonce/binary>>,
     _ = send(Connection, [$c, Nonce, prove(Port, ["challenge", Said])]),
@@ -292,7 +292,7 @@ challenge(Session, Attempt, Before, Connection) ->
                     _ = send(Connection, [$r, Own, prove(Port, ["acceptor", Said, Standing, Own])]),
                     case resume(Session, Attempt, Connection, Standing, Said) of
                         resumed ->
-                            remember(Session, Peer);
+                            remember(Session, Ends);
                         _ ->
                             %% The guard has not heard that the TCP connection was given up.
                             _ = inet_rdma_port:command(Port, abandon, <<Attempt:64/native>>),
@@ -307,7 +307,7 @@ challenge(Session, Attempt, Before, Connection) ->
             refused
     end.
 
-remember(Session, {ok, {Ip, _}}) -> inet_rdma_links:add_reached(inet_rdma_session:name(Session), {from, Ip});
+remember(Session, {ok, {_Own, {Ip, _}}}) -> inet_rdma_links:add_reached(inet_rdma_session:name(Session), {from, Ip});
 remember(_Session, {error, _}) -> ok.
 
 nonce() -> inet_rdma_nif:nonce().

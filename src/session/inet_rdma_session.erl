@@ -17,13 +17,16 @@
 -module(inet_rdma_session).
 
 -behaviour(inet_rdma_settlement_way).
+-behaviour(inet_rdma_settlement_message).
 
--export([reserve/0, new/4, attach/2, resume/5, take/2, connection/1, first_options/1]).
--export([port/1, name/1, role/1, protocol/1, driver/1, setopts/2, getopts/2, peername/1, ends/1]).
+-export([reserve/0, new/4, attach/2, resume/5, take/2, first_options/1]).
+-export([port/1, name/1, role/1, protocol/1, driver/1, setopts/2, getopts/2, ends/1]).
 -export([hold_ms/1, stop_process/1, stand_by/1, stand_by/2, carry/1]).
 
 %% Callbacks of a settlement, for the queue pair of a session.
 -export([config/1, open/5, close/1, move/1]).
+%% Callbacks of a settlement, for messages in band of the session.
+-export([passive/1, active_once/1, send_message/2, recv_message/2]).
 -export_type([t/0, link/0]).
 
 %% Whether this side compresses what it sends over TCP, and whether the peer does.
@@ -95,7 +98,7 @@ new(Port, Driver, Role, #{node := Node, nonces := {Own, Peer}, packet_max_bytes 
 %% The session begins over this connection: the port makes a descriptor of its own of it. A connection inside TLS leaves
 %% TLS first. Returns the connection that the caller has to close.
 -spec attach(t(), inet_rdma_transport:t()) ->
-          {ok, inet_rdma_transport:t()} | {error, {not_given_back, Why :: binary()} | inet_rdma:reason()}.
+          {ok, inet_rdma_transport:tcp()} | {error, {not_given_back, Why :: binary()} | inet_rdma:reason()}.
 attach(#{port := Port, driver := Driver} = Session, Connection) ->
     case take(Session, Connection) of
         {ok, Raw} ->
@@ -150,7 +153,7 @@ resume(#{port := Port, name := Name, driver := Driver} = Session, Attempt, Conne
 
 %% The TCP connection of a connection to or from the session's peer.
 -spec take(t(), inet_rdma_transport:t()) ->
-          {ok, inet_rdma_transport:t()} | {error, {not_given_back, Why :: binary()}}.
+          {ok, inet_rdma_transport:tcp()} | {error, {not_given_back, Why :: binary()}}.
 take(#{driver := Driver}, Connection) ->
     inet_rdma_transport:take(Driver, Connection, fun inet_rdma_tls:give_back/1).
 
@@ -162,11 +165,6 @@ sealing(#{sealing := none}, _Transcript) ->
     <<>>;
 sealing(#{sealing := #{cipher := Cipher, rekey_bytes := Bytes, rekey_seconds := Seconds}}, Transcript) ->
     [<<(inet_rdma_offer:cipher_number(Cipher)):8, Bytes:64/native, Seconds:32/native>>, Transcript].
-
-%% The connection of a link that has this session.
--spec connection(t()) -> inet_rdma_transport:t().
-connection(#{port := Port, driver := Driver} = Session) ->
-    inet_rdma_transport:session(Session, Port, Driver, protocol(Session)).
 
 %% The VM's distribution controller.
 -spec port(t()) -> port().
@@ -279,10 +277,8 @@ getopts(Session, Keys) -> with_socket(Session, fun(Socket) -> inet:getopts(Socke
 
 %% Both ends of the TCP connection.
 -spec ends(t()) -> {ok, inet_rdma_transport:ends()} | {error, term()}.
-ends(Session) -> with_socket(Session, fun inet_rdma_transport:ends_of/1).
-
--spec peername(t()) -> {ok, {inet:ip_address(), inet:port_number()}} | {error, term()}.
-peername(Session) -> with_socket(Session, fun inet:peername/1).
+ends(#{driver := Driver} = Session) ->
+    with_socket(Session, fun(Socket) -> inet_rdma_transport:ends(inet_rdma_transport:tcp(Driver, Socket)) end).
 
 with_socket(#{port := Port, driver := Driver}, Use) -> inet_rdma_port:with_socket(Port, Driver, Use).
 
@@ -312,4 +308,28 @@ move(Queue) ->
     case inet_rdma_port:command(inet_rdma_queue:port(Queue), move) of
         {ok, _} -> ok;
         {error, closed} -> gone
+    end.
+
+%% A message of the peer's settlement comes as {session, Port, Bytes} to the process that settles, which the guard ends
+%% when the TCP connection is lost.
+-spec passive(t()) -> ok.
+passive(_Session) -> ok.
+
+-spec active_once(t()) -> ok.
+active_once(_Session) -> ok.
+
+-spec recv_message(t(), timeout()) -> {ok, binary()} | {error, timeout}.
+recv_message(#{port := Port}, TimeoutMs) ->
+    receive
+        {session, Port, Message} -> {ok, Message}
+    after TimeoutMs ->
+        {error, timeout}
+    end.
+
+%% Sends a message to the peer's guard.
+-spec send_message(t(), binary()) -> ok | {error, closed}.
+send_message(#{port := Port}, Message) ->
+    case inet_rdma_port:command(Port, control, Message) of
+        {ok, _} -> ok;
+        Error -> Error
     end.

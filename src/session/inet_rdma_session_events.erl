@@ -71,8 +71,8 @@ timeout(bound, #{loss := Loss} = Guarded) when Loss =/= none ->
     give_up(inet_rdma_session_loss:why_not_resumed(Loss), Guarded);
 timeout(settle, #{mover := Mover} = Guarded) ->
     settle_if_due(inet_rdma_session_mover:handle_timeout(Mover), Guarded);
-timeout(rekey, #{keys := Keys} = Guarded) ->
-    Guarded#{keys := inet_rdma_session_keys:handle_timeout(connection(Guarded), Keys)};
+timeout(rekey, #{keys := Keys, session := Session} = Guarded) ->
+    Guarded#{keys := inet_rdma_session_keys:handle_timeout(Session, Keys)};
 timeout(idle, #{idle := Idle, loss := Loss} = Guarded) ->
     Guarded#{idle := inet_rdma_session_idle:handle_timeout(Loss =:= none, Idle)};
 timeout(_Name, Guarded) ->
@@ -90,15 +90,15 @@ told(trusted, #{loss := Loss} = Guarded) when Loss =/= none -> trusted(Guarded);
 told(restored, Guarded) -> restored(Guarded);
 told(earned, #{config := #{move := busy}} = Guarded) -> settle(Guarded);
 told(moved, #{queue := none} = Guarded) -> moved_alone(Guarded);
-told(key_due, #{keys := Keys} = Guarded) ->
-    Guarded#{keys := inet_rdma_session_keys:handle_due(connection(Guarded), Keys)};
+told(key_due, #{keys := Keys, session := Session} = Guarded) ->
+    Guarded#{keys := inet_rdma_session_keys:handle_due(Session, Keys)};
 told(returned, Guarded) -> returned(Guarded);
 told(peer_closed, Guarded) -> Guarded#{ending := peer_closed};
 told(Fault, Guarded) when Fault =:= peer_misbehaved; Fault =:= rolled_back -> Guarded#{ending := {Fault, <<>>}};
 told(How, #{ending := {Fault, <<>>}} = Guarded) when is_binary(How) -> Guarded#{ending := {Fault, How}};
 told(Message, #{session := Session} = Guarded) when is_binary(Message) ->
     IsTold = inet_rdma_told:hear(Session, Message) orelse inet_rdma_detour:handle_told(Session, Message),
-    case {inet_rdma_transport:is_of_keys(Message), IsTold} of
+    case {inet_rdma_session_keys:is_of_keys(Message), IsTold} of
         {{true, Bytes}, _} -> key_message(Bytes, Guarded);
         {false, true} -> Guarded#{peer := inet_rdma_detour:listens(Session)};
         {false, false} -> settlement_message(Message, Guarded)
@@ -117,8 +117,8 @@ key_message(Bytes, #{queue := none, mover := Mover, keys := Keys} = Guarded) ->
         %% A late message about keys of a queue pair that is gone.
         false -> Guarded
     end;
-key_message(Bytes, #{keys := Keys, port := Port, node := Node} = Guarded) ->
-    case inet_rdma_session_keys:handle_received(Bytes, connection(Guarded), Keys) of
+key_message(Bytes, #{keys := Keys, port := Port, node := Node, session := Session} = Guarded) ->
+    case inet_rdma_session_keys:handle_received(Bytes, Session, Keys) of
         {ok, Next} ->
             Guarded#{keys := Next};
         {changed, Next} ->
@@ -130,8 +130,6 @@ key_message(Bytes, #{keys := Keys, port := Port, node := Node} = Guarded) ->
             exit(Port, connection_closed),
             Guarded#{ending := Fault}
     end.
-
-connection(#{session := Session}) -> inet_rdma_session:connection(Session).
 
 %% The path has answered. given_up: an attempt has given the connection up for another one.
 trusted(#{loss := Loss} = Guarded) ->
@@ -255,14 +253,14 @@ replacement(Via, #{session := Session, standing := {_, Carrier, _}}) ->
         _ -> path
     end.
 
-restored_at_last(#{loss := Loss} = Guarded) ->
+restored_at_last(#{loss := Loss, session := Session} = Guarded) ->
     {Reason, Why, Duration} = inet_rdma_session_loss:facts(Loss),
     ok = inet_rdma_session_log:restored(inet_rdma_session_loss:suspicion(Loss), {Reason, Why, Duration},
                                         inet_rdma_session_data:facts(Guarded)),
-    ok = tell(maps:get(session, Guarded)),
+    ok = tell(Session),
     Now = erlang:monotonic_time(millisecond),
     #{keys := Keys, mover := Mover} = Restored = queue_given_up(Guarded#{loss := none, restored_at := Now}),
-    ok = inet_rdma_session_keys:handle_restored(connection(Restored), Keys),
+    ok = inet_rdma_session_keys:handle_restored(Session, Keys),
     settle_if_due(inet_rdma_session_mover:handle_restored(Mover), standing_by(Restored)).
 
 %% If the TCP connection was lost in the middle of a settlement, the peer may not have the queue pair to which this side

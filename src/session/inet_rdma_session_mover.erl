@@ -48,12 +48,9 @@ settle(Session, Node) ->
     exit(Outcome).
 
 settlement(Session, Node) ->
-    Port = inet_rdma_session:port(Session),
-    Role = inet_rdma_session:role(Session),
-    Connection = inet_rdma_session:connection(Session),
     case inet_rdma_options:node() of
         {ok, Config} ->
-            {settled, inet_rdma_settlement:settle_in_band(Role, Connection, Node, Config, Port)};
+            {settled, inet_rdma_settlement:settle_in_band(Session, Node, Config)};
         {error, Reason} ->
             {settled, {error, unicode:characters_to_binary(inet_rdma_options:format_error(Reason))}}
     end.

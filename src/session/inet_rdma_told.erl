@@ -43,13 +43,12 @@ tell(Session, Further) ->
         #{told := none} ->
             ok;
         #{listens := Listens} ->
-            Port = inet_rdma_session:port(Session),
-            Own = case inet_rdma_port:with_socket(Port, inet_rdma_session:driver(Session), fun inet:sockname/1) of
-                      {ok, {Ip, _}} -> Ip;
+            Own = case inet_rdma_session:ends(Session) of
+                      {ok, {{Ip, _}, _Peer}} -> Ip;
                       {error, _} -> none
                   end,
             Messages = [message(own(Listens, Own)) | Further],
-            _ = [inet_rdma_port:command(Port, control, Message) || Message <- Messages],
+            _ = [inet_rdma_session:send_message(Session, Message) || Message <- Messages],
             ok
     end.
 

@@ -33,7 +33,7 @@
 %% last one of the settlement: the bytes behind it belong to the VM.
 -module(inet_rdma_settlement).
 
--export([settle/7, settle_in_band/5, settle_stream/3]).
+-export([settle/7, settle_in_band/3, settle_stream/3]).
 -export([up/0, await_up/2]).
 -export_type([outcome/0]).
 
@@ -66,7 +66,7 @@
 settle(Role, Connection, Node, Config, Own, Peer, Port) ->
     case inet_rdma_settlement_policy:compare(Node, Config, Own, Peer) of
         settle ->
-            Settling = settling(Role, Connection, Node, Config),
+            Settling = settling(Role, {inet_rdma_transport, Connection}, Node, Config),
             settle(of_session(Settling#settling{peer = Peer}, Port));
         Outcome ->
             Outcome
@@ -87,21 +87,22 @@ await_up(Connection, TimeoutMs) ->
     end.
 
 %% Settles a link that is up, by messages in band of its session. An outcome other than move does not change the link.
--spec settle_in_band(initiator | acceptor, inet_rdma_transport:t(), Node :: binary(), inet_rdma_options:config(),
-                     port()) -> outcome().
-settle_in_band(Role, Connection, Node, Config, Port) ->
-    settle(of_session(settling(Role, Connection, Node, Config), Port)).
+-spec settle_in_band(inet_rdma_session:t(), Node :: binary(), inet_rdma_options:config()) -> outcome().
+settle_in_band(Session, Node, Config) ->
+    Settling = settling(inet_rdma_session:role(Session), {inet_rdma_session, Session}, Node, Config),
+    settle(of_session(Settling, inet_rdma_session:port(Session))).
 
 %% Settles a stream over a connection inside TLS. refuse: no way is left.
 -spec settle_stream(initiator | acceptor, inet_rdma_transport:t(), inet_rdma_options:config()) ->
           {move, inet_rdma_stream:stream(), Why :: binary()} | {refuse | error, Why :: binary()}.
 settle_stream(Role, Connection, Options) ->
-    #settling{own = Facts} = Settling = settling(Role, Connection, none, Options#{required := true}),
+    Settling = settling(Role, {inet_rdma_transport, Connection}, none, Options#{required := true}),
+    #settling{own = Facts} = Settling,
     settle(Settling#settling{module = inet_rdma_stream, own = Facts#{stream => ?STREAM_VERSION}}).
 
-settling(Role, Connection, Node, Config) ->
-    Facts = inet_rdma_settlement_policy:facts(Config, inet_rdma_transport:protocol(Connection)),
-    #settling{role = Role, connection = Connection, node = Node, config = Config, own = Facts, deadline = 0}.
+settling(Role, {Module, Channel}, Node, Config) ->
+    Facts = inet_rdma_settlement_policy:facts(Config, Module:protocol(Channel)),
+    #settling{role = Role, channel = {Module, Channel}, node = Node, config = Config, own = Facts, deadline = 0}.
 
 %% The initiator gives the queue pair of a session its name.
 of_session(Settling, none) ->

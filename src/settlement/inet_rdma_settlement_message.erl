@@ -18,6 +18,18 @@
 -define(COMPRESSED, 80).
 
 -type settling() :: #settling{}.
+-type channel() :: term().
+
+%% The protocol by which the link or stream began.
+-callback protocol(channel()) -> tcp | tls.
+-callback ends(channel()) -> {ok, inet_rdma_transport:ends()} | {error, term()}.
+%% The next message comes by recv_message/2.
+-callback passive(channel()) -> ok | {error, term()}.
+%% The next message, or the end, comes as a message {tcp | ssl | session, _, Bytes}, {tcp_closed | ssl_closed, _} or
+%% {tcp_error | ssl_error, _, Reason}.
+-callback active_once(channel()) -> ok | {error, term()}.
+-callback send_message(channel(), binary()) -> ok | {error, term()}.
+-callback recv_message(channel(), timeout()) -> {ok, binary()} | {error, term()}.
 
 %% Both sides say hello, with these facts of this side. From here on the smaller connect_timeout_ms of both is the
 %% bound.
@@ -44,8 +56,8 @@ is_hello(Bytes) ->
     end.
 
 -spec tell(settling(), tuple()) -> ok.
-tell(#settling{connection = Connection}, Message) ->
-    case inet_rdma_transport:send_message(Connection, term_to_binary(Message)) of
+tell(#settling{channel = {Module, Channel}}, Message) ->
+    case Module:send_message(Channel, term_to_binary(Message)) of
         ok -> ok;
         {error, _} -> throw(closed)
     end.
@@ -56,29 +68,29 @@ hear(Settling, Expected) ->
     parse(Settling, next(Settling), Expected).
 
 -spec next(settling()) -> binary().
-next(#settling{connection = Connection} = Settling) ->
+next(#settling{channel = Channel} = Settling) ->
     receive
         %% The message came while the acceptor also waited for the queue pair.
         {Tag, _Socket, Bytes} when Tag =:= tcp; Tag =:= ssl; Tag =:= session -> Bytes
     after 0 ->
             case left(Settling) of
                 0 -> broken(<<"the peer did not answer in time">>);
-                LeftMs -> receive_packet(Connection, LeftMs)
+                LeftMs -> receive_packet(Channel, LeftMs)
             end
     end.
 
-receive_packet(Connection, TimeoutMs) ->
-    case inet_rdma_transport:recv_message(Connection, TimeoutMs) of
+receive_packet({Module, Channel}, TimeoutMs) ->
+    case Module:recv_message(Channel, TimeoutMs) of
         {ok, Bytes} -> Bytes;
         {error, timeout} -> broken(<<"the peer did not answer in time">>);
         {error, _} -> throw(closed)
     end.
 
 -spec passive(settling()) -> ok.
-passive(#settling{connection = Connection}) -> ok_or_closed(inet_rdma_transport:passive(Connection)).
+passive(#settling{channel = {Module, Channel}}) -> ok_or_closed(Module:passive(Channel)).
 
 -spec active_once(settling()) -> ok.
-active_once(#settling{connection = Connection}) -> ok_or_closed(inet_rdma_transport:active_once(Connection)).
+active_once(#settling{channel = {Module, Channel}}) -> ok_or_closed(Module:active_once(Channel)).
 
 ok_or_closed(ok) -> ok;
 ok_or_closed({error, _}) -> throw(closed).
@@ -88,11 +100,11 @@ broken(Why) -> throw({broken, Why}).
 
 %% Decodes without making an atom that this node does not know.
 -spec parse(settling(), binary(), [Name :: atom()]) -> tuple().
-parse(#settling{connection = Connection}, Bytes, Expected) ->
+parse(#settling{channel = {Module, Channel}}, Bytes, Expected) ->
     Message = try decode(Bytes)
               catch error:badarg -> broken(<<"the peer's answer is not one of the settlement">>)
               end,
-    Protocol = inet_rdma_transport:protocol(Connection),
+    Protocol = Module:protocol(Channel),
     case is_message(Protocol, Message) andalso lists:member(element(1, Message), Expected) of
         true -> Message;
         false -> broken(<<"the peer's answer is not allowed here">>)

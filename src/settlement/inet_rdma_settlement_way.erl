@@ -81,9 +81,9 @@ connected(_TimeoutMs, _Settling, _Fabric, {error, Reason}) ->
 %% The addresses to try, of those that the peer names. The address of the connection's other end is the first, because
 %% the peer is known to be reachable there.
 -spec by_preference(#settling{}, [binary()]) -> [binary()].
-by_preference(#settling{connection = Connection}, Texts) ->
-    case inet_rdma_transport:peername(Connection) of
-        {ok, {Ip, _}} ->
+by_preference(#settling{channel = {Module, Channel}}, Texts) ->
+    case Module:ends(Channel) of
+        {ok, {_Own, {Ip, _}}} ->
             Same = list_to_binary(inet:ntoa(Ip)),
             {First, Others} = lists:partition(fun(Address) -> Address =:= Same end, [as_ntoa(Text) || Text <- Texts]),
             lists:sublist(First ++ Others, ?ADDRESSES_MAX);
@@ -134,9 +134,9 @@ own_addresses(_Settling, verbs) ->
     end.
 
 %% The own address to which the peer has connected.
-own_address(#settling{connection = Connection}) ->
-    case inet_rdma_transport:sockname(Connection) of
-        {ok, {Ip, _}} -> list_to_binary(inet:ntoa(Ip));
+own_address(#settling{channel = {Module, Channel}}) ->
+    case Module:ends(Channel) of
+        {ok, {{Ip, _}, _Peer}} -> list_to_binary(inet:ntoa(Ip));
         {error, _} -> throw(closed)
     end.
 
@@ -189,7 +189,7 @@ config(#settling{module = Module, config = Config}, Fabric) -> (Module:config(Co
 
 %% This side's key for the next way, to be told to the peer.
 -spec key(#settling{}) -> none | inet_rdma_nif:key().
-key(#settling{connection = Connection}) -> inet_rdma_keys:first(Connection).
+key(#settling{channel = {Module, Channel}}) -> inet_rdma_keys:first(Module:protocol(Channel)).
 
 %% The next way has these keys, this side's and the peer's.
 -spec keys(#settling{}, Send, Receive) -> #settling{} when Send :: none | inet_rdma_nif:key(), Receive :: Send.

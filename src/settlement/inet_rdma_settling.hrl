@@ -1,7 +1,8 @@
 %% A settlement under way: the modules inet_rdma_settlement* pass it from function to function.
 -record(settling, {
     role :: initiator | acceptor,
-    connection :: inet_rdma_transport:t(),
+    %% The channel for its messages, and the callbacks of that (inet_rdma_settlement_message).
+    channel :: {inet_rdma_transport, inet_rdma_transport:t()} | {inet_rdma_session, inet_rdma_session:t()},
     %% The callbacks of what is settled (inet_rdma_settlement_way).
     module = inet_rdma_link :: inet_rdma_link | inet_rdma_session | inet_rdma_stream,
     %% The port of the session that gets the queue pair; none: a link without a session, or a stream.

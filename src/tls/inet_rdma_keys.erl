@@ -17,7 +17,7 @@
 -export([first/1, pair/2, protection/3]).
 %% Used by a guard.
 -export([new/2, handle/3, handle_due/2, handle_received/3, handle_restored/2]).
--export_type([t/0, pair/0, fault/0]).
+-export_type([t/0, pair/0, fault/0, send/0]).
 
 %% A key and its generation take 54 bytes.
 -define(MESSAGE_BYTES_MAX, 128).
@@ -34,15 +34,15 @@
 %% Why an encrypted link or stream gets no new key, and ends. unknown: not by the peer's fault.
 -type fault() :: {peer_misbehaved, How :: binary()} | {unknown, Why :: binary()}.
 
+%% Sends a message to the peer's guard.
+-type send() :: fun((binary()) -> ok | {error, term()}).
+
 -type native() :: {link, inet_rdma_nif:link()} | {stream, inet_rdma_nif:guard()}.
 
 %% A key for the direction from this side; none over TCP, where the key could only be sent in clear.
--spec first(inet_rdma_transport:t()) -> none | inet_rdma_nif:key().
-first(Connection) ->
-    case inet_rdma_transport:protocol(Connection) of
-        tcp -> none;
-        tls -> fresh()
-    end.
+-spec first(tcp | tls) -> none | inet_rdma_nif:key().
+first(tcp) -> none;
+first(tls) -> fresh().
 
 %% On a machine that is restored from a snapshot OpenSSL's generator gives its bytes again. The nonce is another one.
 fresh() -> crypto:hash(sha256, [crypto:strong_rand_bytes(32), inet_rdma_nif:nonce()]).
@@ -72,17 +72,19 @@ new(Native, true) -> #{native => Native, sending => 0, received => 0, next => no
 -spec handle(Message :: term(), t(), inet_rdma_transport:t()) ->
           {ok | changed, t()} | {error, fault()} | gone | unknown.
 handle({'$inet_rdma', _Id, key_due}, Keys, Connection) ->
-    await_next(handle_due(Keys, Connection), Connection);
+    await_next(handle_due(Keys, over(Connection)), Connection);
 handle({'$inet_rdma', _Port, key_due, _State}, Keys, Connection) ->
-    await_next(handle_due(Keys, Connection), Connection);
+    await_next(handle_due(Keys, over(Connection)), Connection);
 handle({Tag, _Socket, Bytes}, Keys, Connection) when Tag =:= tcp; Tag =:= ssl ->
-    await_next(handle_received(Keys, Connection, Bytes), Connection);
+    await_next(handle_received(Keys, over(Connection), Bytes), Connection);
 handle({Tag, _Socket}, _Keys, _Connection) when Tag =:= tcp_closed; Tag =:= ssl_closed ->
     gone;
 handle({Tag, _Socket, _Reason}, _Keys, _Connection) when Tag =:= tcp_error; Tag =:= ssl_error ->
     gone;
 handle(_Message, _Keys, _Connection) ->
     unknown.
+
+over(Connection) -> fun(Bytes) -> inet_rdma_transport:send(Connection, Bytes) end.
 
 await_next({error, _} = Error, _Connection) ->
     Error;
@@ -91,51 +93,51 @@ await_next(Handled, Connection) ->
     Handled.
 
 %% The key in use nears its limit.
--spec handle_due(t(), inet_rdma_transport:t()) -> {ok, t()}.
-handle_due(#{sending := Sending, next := none} = Keys, Connection) ->
+-spec handle_due(t(), send()) -> {ok, t()}.
+handle_due(#{sending := Sending, next := none} = Keys, Send) ->
     Next = {Sending + 1, fresh()},
-    tell(Connection, {key, Sending + 1, element(2, Next)}, Keys#{next := Next});
-handle_due(Keys, _Connection) ->
+    tell(Send, {key, Sending + 1, element(2, Next)}, Keys#{next := Next});
+handle_due(Keys, _Send) ->
     {ok, Keys}.
 
 %% The session has another TCP connection.
--spec handle_restored(t(), inet_rdma_transport:t()) -> ok.
-handle_restored(#{next := {Generation, Key}} = Keys, Connection) ->
-    {ok, _} = tell(Connection, {key, Generation, Key}, Keys),
+-spec handle_restored(t(), send()) -> ok.
+handle_restored(#{next := {Generation, Key}} = Keys, Send) ->
+    {ok, _} = tell(Send, {key, Generation, Key}, Keys),
     ok;
-handle_restored(_Keys, _Connection) ->
+handle_restored(_Keys, _Send) ->
     ok.
 
 %% A message of the peer's guard. changed: from here on this side seals with the next key; a tick shows it to the peer.
--spec handle_received(t(), inet_rdma_transport:t(), binary()) -> {ok | changed, t()} | {error, fault()}.
-handle_received(Keys, _Connection, Bytes) when Keys =:= none; byte_size(Bytes) > ?MESSAGE_BYTES_MAX ->
+-spec handle_received(t(), send(), binary()) -> {ok | changed, t()} | {error, fault()}.
+handle_received(Keys, _Send, Bytes) when Keys =:= none; byte_size(Bytes) > ?MESSAGE_BYTES_MAX ->
     unexpected();
-handle_received(Keys, Connection, Bytes) ->
+handle_received(Keys, Send, Bytes) ->
     try binary_to_term(Bytes, [safe]) of
-        Message -> handle_message(Keys, Connection, Message)
+        Message -> handle_message(Keys, Send, Message)
     catch
         error:badarg -> unexpected()
     end.
 
-handle_message(#{received := Generation} = Keys, Connection, {key, Generation, <<_:256>>}) when Generation > 0 ->
+handle_message(#{received := Generation} = Keys, Send, {key, Generation, <<_:256>>}) when Generation > 0 ->
     %% The peer repeats this key because the answer was lost.
-    tell(Connection, {key_installed, Generation}, Keys);
-handle_message(#{native := Native} = Keys, Connection, {key, Generation, <<_:256>> = Key}) when
+    tell(Send, {key_installed, Generation}, Keys);
+handle_message(#{native := Native} = Keys, Send, {key, Generation, <<_:256>> = Key}) when
     is_integer(Generation), Generation > 0, Generation < 1 bsl 32
 ->
     case native(fun() -> receive_key(Native, Generation, Key) end) of
-        ok -> tell(Connection, {key_installed, Generation}, Keys#{received := Generation});
+        ok -> tell(Send, {key_installed, Generation}, Keys#{received := Generation});
         Error -> Error
     end;
-handle_message(#{native := Native, next := {Generation, Key}} = Keys, _Connection, {key_installed, Generation}) ->
+handle_message(#{native := Native, next := {Generation, Key}} = Keys, _Send, {key_installed, Generation}) ->
     case native(fun() -> send_key(Native, Generation, Key) end) of
         ok -> {changed, Keys#{sending := Generation, next := none}};
         Error -> Error
     end;
 %% A key that was sent twice is confirmed twice.
-handle_message(#{sending := Generation} = Keys, _Connection, {key_installed, Generation}) when Generation > 0 ->
+handle_message(#{sending := Generation} = Keys, _Send, {key_installed, Generation}) when Generation > 0 ->
     {ok, Keys};
-handle_message(_Keys, _Connection, _Message) ->
+handle_message(_Keys, _Send, _Message) ->
     unexpected().
 
 receive_key({link, Link}, Generation, Key) -> inet_rdma_nif:link_receive_key(Link, Generation, Key);
@@ -147,8 +149,8 @@ send_key({stream, Guard}, Generation, Key) -> inet_rdma_nif:send_key(Guard, Gene
 unexpected() -> {error, {peer_misbehaved, <<"it sent an unexpected message about keys">>}}.
 
 %% A connection that has ended is no error here: the guard gets a message about its end.
-tell(Connection, Message, Keys) ->
-    _ = inet_rdma_transport:send(Connection, term_to_binary(Message)),
+tell(Send, Message, Keys) ->
+    _ = Send(term_to_binary(Message)),
     {ok, Keys}.
 
 native(Call) ->

@@ -110,8 +110,8 @@ is_sender(_) -> false.
 allowed(_Connection, []) ->
     [];
 allowed(Connection, Allowed) ->
-    case {inet_rdma_transport:peer_certificate(Connection), inet_rdma_transport:peername(Connection)} of
-        {{ok, Der}, {ok, {Ip, _Port}}} ->
+    case {inet_rdma_transport:peer_certificate(Connection), inet_rdma_transport:ends(Connection)} of
+        {{ok, Der}, {ok, {_Own, {Ip, _Port}}}} ->
             Certificate = public_key:pkix_decode_cert(Der, otp),
             Hosts = [Host || Host <- lists:usort(lists:append([hosts(Node) || Node <- Allowed])),
                              public_key:pkix_verify_hostname(Certificate, [{dns_id, Host}])],
@@ -248,7 +248,7 @@ connect(Driver, {Ip, Port}, Host, Options, TimeoutMs) ->
 
 %% The same over a TCP connection, which the caller owns, to a node whose name has this host. Options:
 %% of TLS.
--spec connect_over(inet_rdma_transport:t(), Host :: string(), [term()], timeout()) ->
+-spec connect_over(inet_rdma_transport:tcp(), Host :: string(), [term()], timeout()) ->
           {ok, inet_rdma_transport:t()} | {error, term()}.
 connect_over(Connection, Host, Options, TimeoutMs) ->
     {_Driver, Tcp} = inet_rdma_transport:socket(Connection),

@@ -1,43 +1,37 @@
-%% The transport on which a link or an encrypted stream begins: a TCP socket or a TLS connection. If the link has a
-%% session, it becomes the session's TCP connection, which the link's port owns.
+%% The connection on which a link or an encrypted stream begins: a TCP socket, or a TLS connection.
 %%
-%% The handshake of the distribution and the settlement go over the connection. OTP carries a link without a session
-%% that stays on the connection: the VM's own port driver over TCP, ssl's processes over TLS. When such a link has moved
-%% to a queue pair, the connection carries only new keys over TLS, and the connection's end is the link's end.
+%% The handshake of the distribution and the settlement go over it. A session takes over its TCP socket. OTP carries a
+%% link without a session that stays on the connection: the VM's own port driver over TCP, ssl's processes over TLS.
+%% When such a link has moved to a queue pair, the connection carries only new keys over TLS, and the connection's end
+%% is the link's end.
 -module(inet_rdma_transport).
 
--export([tcp/2, tls/1, tls/2, protocol/1, handle/1, send/2, recv/3, peername/1, sockname/1,
-         peer_certificate/1, counts/1]).
-%% Used by the settlement.
+-behaviour(inet_rdma_settlement_message).
+
+-export([tcp/2, tls/1, tls/2, protocol/1, handle/1, send/2, recv/3, ends/1, is_local/1, peer_certificate/1]).
+%% Callbacks of a settlement.
 -export([passive/1, active_once/1, send_message/2, recv_message/2]).
-%% Used for messages about keys.
--export([is_of_keys/1]).
 %% Used for sessions.
--export([session/4, in_session/1, socket/1, descriptor/1, take/3]).
+-export([socket/1, descriptor/1, take/3]).
 -export([recv_last/3, connect_options/0, listen_options/0, nodelay/0, bad_options/1]).
--export([coding_facts/1, is_local/1, ends_of/1]).
 %% For a link that stays.
--export([before_nodeup/1, after_nodeup/1, controller/1, handshake_complete/3, tick/1, getstat/1, setopts/2, getopts/2]).
+-export([before_nodeup/1, after_nodeup/1, controller/1, handshake_complete/3, tick/1, getstat/1, counts/1, setopts/2,
+         getopts/2]).
 %% Used for links and streams that a queue pair carries.
 -export([give/2, watch/1, close/1]).
--export_type([t/0, driver/0, ends/0]).
+-export_type([t/0, tcp/0, driver/0, ends/0]).
 
 %% Size limit of a packet on a connection that should be silent, enforced before the packet is read.
 -define(SILENT_BYTES_MAX, 1024).
-%% First byte of a message about keys that goes in band of a session.
--define(KEYS, $k).
 
 -type driver() :: inet_tcp | inet6_tcp.
 -type ends() :: {Own :: address(), Peer :: address()}.
 -type address() :: {inet:ip_address(), inet:port_number()}.
 
-%% session: the session's port has its own descriptor of the TCP connection; the VM's descriptor is closed. A message of
-%% the peer's settlement, in band, comes as {session, Port, Bytes} to the process that settles, which the guard ends
-%% when the TCP connection is lost.
--opaque t() :: {tcp, driver(), inet:socket()} | {tls, ssl:sslsocket(), Sender :: pid() | none}
-             | {session, {inet_rdma_session:t(), driver(), tcp | tls}, port()}.
+-type tcp() :: {tcp, driver(), inet:socket()}.
+-type t() :: tcp() | {tls, ssl:sslsocket(), Sender :: pid() | none}.
 
--spec tcp(driver(), inet:socket()) -> t().
+-spec tcp(driver(), inet:socket()) -> tcp().
 tcp(Driver, Socket) -> {tcp, Driver, Socket}.
 
 %% Sender: the process of ssl that sends.
@@ -48,30 +42,19 @@ tls(Socket, Sender) -> {tls, Socket, Sender}.
 -spec tls(ssl:sslsocket()) -> t().
 tls(Socket) -> {tls, Socket, none}.
 
-%% The TCP connection of a session, of inet_rdma_session:connection/1. Protocol: the one by which the session began.
--spec session(inet_rdma_session:t(), port(), driver(), Protocol :: tcp | tls) -> t().
-session(Session, Port, Driver, Protocol) -> {session, {Session, Driver, Protocol}, Port}.
-
--spec in_session(t()) -> {ok, inet_rdma_session:t()} | none.
-in_session({session, {Session, _Driver, _Protocol}, _Port}) -> {ok, Session};
-in_session(_) -> none.
-
 -spec protocol(t()) -> tcp | tls.
-protocol({session, {_Session, _Driver, Protocol}, _Port}) -> Protocol;
 protocol(Connection) -> element(1, Connection).
 
-%% The socket of a connection over TCP.
--spec socket(t()) -> {driver(), inet:socket()}.
+-spec socket(tcp()) -> {driver(), inet:socket()}.
 socket({tcp, Driver, Socket}) -> {Driver, Socket}.
 
-%% The descriptor of a connection over TCP. With the kernel parameter inet_backend as socket TLS connects by a socket of
-%% that module.
--spec descriptor(t()) -> {ok, non_neg_integer()} | {error, term()}.
+%% With the kernel parameter inet_backend as socket TLS connects by a socket of that module.
+-spec descriptor(tcp()) -> {ok, non_neg_integer()} | {error, term()}.
 descriptor({tcp, _Driver, {'$inet', gen_tcp_socket, {_Server, Socket}}}) -> socket:getopt(Socket, {otp, fd});
 descriptor({tcp, _Driver, Socket}) -> prim_inet:getfd(Socket).
 
 %% Gives the TCP connection. A connection inside TLS leaves TLS first, by the function, on both sides at the same time.
--spec take(driver(), t(), GiveBack) -> {ok, t()} | {error, {not_given_back, Why :: binary()}} when
+-spec take(driver(), t(), GiveBack) -> {ok, tcp()} | {error, {not_given_back, Why :: binary()}} when
     GiveBack :: fun((ssl:sslsocket()) -> {ok, inet:socket()} | {error, Why :: binary()}).
 take(_Driver, {tcp, _, _} = Connection, _GiveBack) ->
     {ok, Connection};
@@ -89,30 +72,29 @@ handle({tls, _Socket, Sender}) -> Sender.
 
 -spec send(t(), iodata()) -> ok | {error, term()}.
 send({tcp, Driver, Socket}, Bytes) -> Driver:send(Socket, Bytes);
-send({tls, Socket, _Sender}, Bytes) -> ssl:send(Socket, Bytes);
-%% Sends a message about keys, which is no message of a settlement.
-send({session, _Session, _Port} = Connection, Bytes) -> send_message(Connection, iolist_to_binary([?KEYS, Bytes])).
-
-%% Tells whether an in-band message of the peer's guard is about keys, and gives the message. Messages of a settlement
-%% begin with another byte (131).
--spec is_of_keys(binary()) -> {true, binary()} | false.
-is_of_keys(<<?KEYS, Bytes/binary>>) -> {true, Bytes};
-is_of_keys(_) -> false.
+send({tls, Socket, _Sender}, Bytes) -> ssl:send(Socket, Bytes).
 
 %% The next packet: over TCP a list or a binary, as the socket is set; over TLS a binary.
 -spec recv(t(), Length :: non_neg_integer(), timeout()) -> {ok, binary() | [byte()]} | {error, term()}.
 recv({tcp, Driver, Socket}, Length, TimeoutMs) -> Driver:recv(Socket, Length, TimeoutMs);
 recv({tls, Socket, _Sender}, Length, TimeoutMs) -> ssl:recv(Socket, Length, TimeoutMs).
 
--spec peername(t()) -> {ok, {inet:ip_address(), inet:port_number()}} | {error, term()}.
-peername({tcp, _Driver, Socket}) -> inet:peername(Socket);
-peername({tls, Socket, _Sender}) -> ssl:peername(Socket);
-peername({session, {_Session, Driver, _Protocol}, Port}) ->
-    inet_rdma_port:with_socket(Port, Driver, fun inet:peername/1).
+%% Both ends of the connection.
+-spec ends(t()) -> {ok, ends()} | {error, term()}.
+ends({tcp, _Driver, Socket}) -> ends(inet:sockname(Socket), inet:peername(Socket));
+ends({tls, Socket, _Sender}) -> ends(ssl:sockname(Socket), ssl:peername(Socket)).
 
--spec sockname(t()) -> {ok, {inet:ip_address(), inet:port_number()}} | {error, term()}.
-sockname({tcp, _Driver, Socket}) -> inet:sockname(Socket);
-sockname({tls, Socket, _Sender}) -> ssl:sockname(Socket).
+ends({ok, Own}, {ok, Peer}) -> {ok, {Own, Peer}};
+ends({ok, _Own}, Error) -> Error;
+ends(Error, _Peer) -> Error.
+
+%% Whether both ends have one address.
+-spec is_local(t()) -> boolean().
+is_local(Connection) ->
+    case ends(Connection) of
+        {ok, {{Ip, _}, {Ip, _}}} -> true;
+        _ -> false
+    end.
 
 %% Options that the kernel parameter inet_dist_connect_options sets.
 -spec connect_options() -> [gen_tcp:option()].
@@ -144,11 +126,9 @@ recv_last(Connection, _Bytes, TimeoutMs) ->
 peer_certificate({tls, Socket, _Sender}) -> ssl:peercert(Socket);
 peer_certificate({tcp, _Driver, _Socket}) -> {error, no_peercert}.
 
-%% Packets, bytes and bytes that wait, under the keys of inet_rdma:info/1; of a session and of a TCP socket also sizes
-%% of packets. TLS counts records, whose sizes are not those of packets.
+%% Packets, bytes and bytes that wait, under the keys of inet_rdma:info/1; of a TCP socket also sizes of packets. TLS
+%% counts records, whose sizes are not those of packets.
 -spec counts(t()) -> {ok, #{atom() => number()}} | {error, term()}.
-counts({session, _Session, Port}) ->
-    inet_rdma_port:counts(Port);
 counts(Connection) ->
     Keys = keys(Connection),
     case statistics(Connection, [Key || {Key, _} <- Keys]) of
@@ -176,41 +156,15 @@ statistics({tls, Socket, _Sender}, Keys) ->
     catch exit:_ -> {error, closed}
     end.
 
-%% How the TCP connection of a session is encrypted and compressed, and its round trips: the keys of inet_rdma:info/1.
-%% Empty for a connection of ssl.
--spec coding_facts(t()) -> #{atom() => atom() | number()}.
-coding_facts({session, _Session, Port}) ->
-    lists:foldl(fun maps:merge/2, inet_rdma_port:sealing(Port),
-                [inet_rdma_port:compression(Port), inet_rdma_port:round_trips(Port)]);
-coding_facts(_Connection) -> #{}.
-
-%% Whether both ends have one address.
--spec is_local(t()) -> boolean().
-is_local(Connection) -> is_one_address(sockname(Connection), peername(Connection)).
-
-is_one_address({ok, {Ip, _}}, {ok, {Ip, _}}) -> true;
-is_one_address(_, _) -> false.
-
-%% Both ends of a socket.
--spec ends_of(inet:socket()) -> {ok, ends()} | {error, term()}.
-ends_of(Socket) ->
-    case {inet:sockname(Socket), inet:peername(Socket)} of
-        {{ok, Own}, {ok, Peer}} -> {ok, {Own, Peer}};
-        {{ok, _}, Error} -> Error;
-        {Error, _} -> Error
-    end.
-
 %% Messages of the settlement come by recv_message/2.
 -spec passive(t()) -> ok | {error, term()}.
 passive({tcp, _Driver, Socket}) -> inet:setopts(Socket, [{active, false}, binary, {packet, raw}, {nodelay, true}]);
-passive({session, _Session, _Port}) -> ok;
 passive({tls, Socket, _Sender}) -> ssl:setopts(Socket, [{active, false}, {mode, binary}]).
 
 %% The next packet, or the end, comes as a message {tcp | ssl, _, Bytes}, {tcp_closed | ssl_closed, _} or
 %% {tcp_error | ssl_error, _, Reason}.
 -spec active_once(t()) -> ok | {error, term()}.
 active_once({tcp, _Driver, Socket}) -> inet:setopts(Socket, [{packet, 2}, {active, once}]);
-active_once({session, _Session, _Port}) -> ok;
 active_once({tls, Socket, _Sender}) -> ssl:setopts(Socket, [{active, once}]).
 
 %% Over TCP a message is read by its length. The bytes behind it may belong to a session, and are not read.
@@ -226,12 +180,6 @@ recv_message({tcp, _Driver, Socket}, TimeoutMs) ->
         Error ->
             Error
     end;
-recv_message({session, _Session, Port}, TimeoutMs) ->
-    receive
-        {session, Port, Message} -> {ok, Message}
-    after TimeoutMs ->
-        {error, timeout}
-    end;
 recv_message(Connection, TimeoutMs) ->
     recv(Connection, 0, TimeoutMs).
 
@@ -240,11 +188,6 @@ send_message({tcp, _Driver, Socket}, Message) when byte_size(Message) < 1 bsl 16
     gen_tcp:send(Socket, [<<(byte_size(Message)):16>>, Message]);
 send_message({tcp, _Driver, _Socket}, _Message) ->
     {error, emsgsize};
-send_message({session, _Session, Port}, Message) ->
-    case inet_rdma_port:command(Port, control, Message) of
-        {ok, _} -> ok;
-        Error -> Error
-    end;
 send_message(Connection, Message) ->
     send(Connection, Message).
 
@@ -269,13 +212,11 @@ nodelay() ->
 %% The VM's distribution controller.
 -spec controller(t()) -> {ok, port() | pid()} | {error, term()}.
 controller({tcp, _Driver, Socket}) -> inet:getll(Socket);
-controller({tls, _Socket, Sender}) -> {ok, Sender};
-controller({session, _Session, Port}) -> {ok, Port}.
+controller({tls, _Socket, Sender}) -> {ok, Sender}.
 
 %% Tells OTP that the handshake is complete, so that the VM knows the link.
 -spec handshake_complete(t(), node(), erlang:dist_handle()) -> ok.
 handshake_complete({tcp, _Driver, _Socket}, _Node, _Handle) -> ok;
-handshake_complete({session, _Session, _Port}, _Node, _Handle) -> ok;
 handshake_complete({tls, _Socket, Sender}, Node, Handle) -> tls_sender:dist_handshake_complete(Sender, Node, Handle).
 
 %% The caller is the supervisor. If the socket is closed, the supervisor gets the message of a socket that has ended.
@@ -287,14 +228,10 @@ tick({tcp, Driver, Socket}) ->
     end;
 tick({tls, _Socket, Sender}) ->
     Sender ! tick,
-    ok;
-tick({session, _Session, Port}) ->
-    inet_rdma_port:tick(Port).
+    ok.
 
 %% Packets received, packets sent, and whether any wait.
 -spec getstat(t()) -> {ok, non_neg_integer(), non_neg_integer(), non_neg_integer()} | {error, term()}.
-getstat({session, _Session, Port}) ->
-    inet_rdma_port:getstat(Port);
 getstat(Connection) ->
     case statistics(Connection, [recv_cnt, send_cnt, send_pend]) of
         {ok, Counts} -> list_to_tuple([ok

@@ -384,7 +384,7 @@ name_given_to_a_peer_is_latin1(_Config) ->
 supervised(Connection, Do) ->
     {Pid, Monitor} = spawn_monitor(fun() ->
         put(inet_rdma_dist,
-            {supervised, inet_tcp, Connection, acceptor, <<>>, undefined, #{}, none, none, none, none, <<>>}),
+            {supervised, inet_tcp, Connection, acceptor, <<>>, undefined, #{}, none, none, none, none}),
         Do()
     end),
     receive {'DOWN', Monitor, process, Pid, Reason} -> Reason end.

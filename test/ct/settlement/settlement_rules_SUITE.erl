@@ -36,7 +36,8 @@ any_bytes_in_the_settlement(_Config) ->
     ct:log("~p", [rand:export_seed_s(Seed)]),
     _ = rand:seed(Seed),
     Connections = [inet_rdma_transport:tcp(inet_tcp, none), inet_rdma_transport:tls(none, self())],
-    Settlings = [#settling{role = acceptor, connection = Connection, node = <<>>, config = #{}, own = #{}, deadline = 0}
+    Settlings = [#settling{role = acceptor, channel = {inet_rdma_transport, Connection}, node = <<>>, config = #{},
+                           own = #{}, deadline = 0}
                  || Connection <- Connections],
     Messages = messages(),
     Names = lists:usort([element(1, Message) || {_, Message} <- Messages]),

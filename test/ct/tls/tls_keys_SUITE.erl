@@ -143,10 +143,10 @@ keys_that_nobody_asked_for(Config) ->
         begin
             connect(A, B),
             ok = call(B, inet_rdma_test_log, forget, []),
-            [{_, _, Connection, <<"shm">>, _, _}] =
+            [{_, _, {session, Session}, <<"shm">>, _, _}] =
                 call(A, ets, lookup, [inet_rdma_links, atom_to_binary(name(B))]),
             Supervisors = [supervisor(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
-            ok = call(A, inet_rdma_transport, send, [Connection, Said]),
+            ok = call(A, inet_rdma_session, send_message, [Session, <<$k, Said/binary>>]),
             [ended(Supervisor) || Supervisor <- Supervisors],
             ok = inet_rdma_test_log:await(B, ["ended: ", Words]),
             Lines = call(B, inet_rdma_test_log, lines, []),
@@ -170,5 +170,5 @@ keys_without_the_library(_Config) ->
     ok = inet_rdma_nif:load(),
     Keys = inet_rdma_keys:new({link, make_ref()}, true),
     Message = term_to_binary({key, 1, <<1:256>>}),
-    {error, {unknown, _} = Fault} = inet_rdma_keys:handle_received(Keys, no_connection, Message),
+    {error, {unknown, _} = Fault} = inet_rdma_keys:handle_received(Keys, fun(_) -> ok end, Message),
     ?assertMatch({unknown, <<"inet_rdma_nif was loaded anew", _/binary>>, false}, inet_rdma_link_log:ended_by(Fault)).
