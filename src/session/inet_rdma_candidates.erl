@@ -81,7 +81,7 @@ new(#{peer := Peer, reached := Reached, told := Told}) ->
     told(Told, add(told, Former, add(used, Used, Empty))).
 
 %% The peer has made the last connection itself, from this address of its host.
-came_from([{from, Ip} | _], Told) when Told =/= none, Told =/= awaited ->
+came_from([{from, Ip} | _], Told) ->
     case [Address || {Each, _} = Address <- inet_rdma_told:addresses(Told), Each =:= Ip] of
         [From] -> {ok, From};
         [] -> none
@@ -96,8 +96,6 @@ resolved(Addresses, #candidates{list = List} = Candidates) ->
     add(resolved, Addresses, Candidates#candidates{list = Kept}).
 
 %% The peer has told addresses. Those of this host lead to the peer only if they are its own, too.
-told(Told, Candidates) when Told =:= none; Told =:= awaited ->
-    Candidates#candidates{told = Told};
 told(Told, #candidates{host = Host} = Candidates) ->
     IsSameHost = inet_rdma_told:is_same_host(Told),
     Addresses = [Address || {Ip, _} = Address <- inet_rdma_told:addresses(Told),
@@ -154,7 +152,9 @@ next(NowMs, #candidates{list = List}) ->
     end.
 
 %% Of the time limits of an attempt there.
--spec factor(inet_rdma_told:address(), t()) -> pos_integer().
+-spec factor(inet_rdma_told:address() | detour, t()) -> pos_integer().
+factor(detour, _Candidates) ->
+    1;
 factor(Address, #candidates{list = List}) ->
     #candidate{slow = Slow} = lists:keyfind(Address, #candidate.address, List),
     1 bsl min(Slow, ?DOUBLINGS_MAX).
@@ -232,7 +232,7 @@ detour_pause_ms(_Why, Failed) ->
 -spec facts(NowMs :: integer(), inet_rdma_death:name_server(), Asked :: inet:ip_address() | none, t()) -> map().
 facts(NowMs, NameServer, Asked, #candidates{list = List, told = Told}) ->
     #{name_server => NameServer,
-      is_same_host => Told =/= none andalso Told =/= awaited andalso inet_rdma_told:is_same_host(Told),
+      is_same_host => inet_rdma_told:is_same_host(Told),
       candidates => [#{origin => Origin, port => Port, is_own => IsOwn, outcome => Outcome, has_epmd => Ip =:= Asked,
                        refused_ms => case Since of none -> 0; _ -> NowMs - Since end}
                      || #candidate{origin = Origin, address = {Ip, Port}, is_own = IsOwn, outcome = Outcome,

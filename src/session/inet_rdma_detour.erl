@@ -255,7 +255,9 @@ begun_over_a_neighbour(acceptor, Session) ->
     Name = inet_rdma_session:name(Session),
     case {inet_rdma_links:peer(Name), listens(Session), inet_rdma_session:ends(Session)} of
         {#{reached := [], told := Told}, {Ip, _}, {ok, {_Own, {Ip, _}}}} ->
-            case is_also_at(Ip, Told) of
+            %% The neighbour may run on the peer's host.
+            case inet_rdma_told:accepts_here(Ip, Told)
+                     orelse lists:keymember(Ip, 1, inet_rdma_told:addresses(Told)) of
                 true -> ok;
                 false -> inet_rdma_detours:set_fact(Name, listens, none)
             end;
@@ -264,11 +266,6 @@ begun_over_a_neighbour(acceptor, Session) ->
     end;
 begun_over_a_neighbour(initiator, _Session) ->
     ok.
-
-%% The neighbour may run on the peer's host.
-is_also_at(_Ip, Told) when Told =:= none; Told =:= awaited -> false;
-is_also_at(Ip, Told) ->
-    inet_rdma_told:accepts_here(Ip, Told) orelse lists:keymember(Ip, 1, inet_rdma_told:addresses(Told)).
 
 %% The neighbour over which the session's TCP connection goes, as of the last one that was made.
 -spec via(inet_rdma_session:t()) -> Via :: binary() | none.
@@ -336,10 +333,8 @@ addresses(Session) ->
     end.
 
 listens_or_tells(none, Session) ->
-    case inet_rdma_links:peer(inet_rdma_session:name(Session)) of
-        #{told := Told} when Told =:= none; Told =:= awaited -> none;
-        #{told := Told} -> hd(inet_rdma_told:addresses(Told) ++ [none])
-    end;
+    #{told := Told} = inet_rdma_links:peer(inet_rdma_session:name(Session)),
+    hd(inet_rdma_told:addresses(Told) ++ [none]);
 listens_or_tells(Listens, _Session) -> Listens.
 
 %% Whether the first message on a connection to this node's listener asks for a detour.

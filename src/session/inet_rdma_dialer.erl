@@ -14,8 +14,7 @@
 -export_type([options/0]).
 
 -record(attempt, {
-    address :: inet_rdma_told:address() | detour,
-    factor :: pos_integer(),
+    to :: inet_rdma_told:address() | detour,
     connected_at = none :: integer() | none
 }).
 
@@ -23,9 +22,9 @@
     session :: inet_rdma_session:t(),
     port :: port(),
     node :: binary(),
-    told :: inet_rdma_told:state(),
+    %% What all attempts have in common.
+    dialling :: inet_rdma_resume:dialling(),
     is_in_order :: boolean(),
-    is_narrow :: boolean(),
     %% Since when no path carries the link. All times: erlang:monotonic_time(millisecond).
     uncarried = none :: integer() | none,
     candidates :: inet_rdma_candidates:t(),
@@ -70,10 +69,8 @@
 %% Whether there is an address to dial. A peer that accepts no connections has none.
 -spec has_addresses(inet_rdma_session:t(), Peer :: inet_rdma_told:address() | none) -> boolean().
 has_addresses(Session, none) ->
-    case inet_rdma_links:peer(inet_rdma_session:name(Session)) of
-        #{told := Told} when Told =:= none; Told =:= awaited -> false;
-        #{told := Told} -> inet_rdma_told:addresses(Told) =/= []
-    end;
+    #{told := Told} = inet_rdma_links:peer(inet_rdma_session:name(Session)),
+    inet_rdma_told:addresses(Told) =/= [];
 has_addresses(_Session, _Peer) ->
     true.
 
@@ -122,8 +119,9 @@ init(Session, #{node := Node, peer := Peer, is_in_order := IsInOrder, is_uncarri
     Now = now_ms(),
     #{told := Told, reached := Reached} = inet_rdma_links:peer(inet_rdma_session:name(Session)),
     Candidates = inet_rdma_candidates:new(#{peer => Peer, told => Told, reached => Reached}),
-    next(#dialer{session = Session, port = Port, node = Node, told = Told, is_in_order = IsInOrder,
-                 is_narrow = maps:get(is_narrow, Options, false),
+    Dialling = #{session => Session, node => Node, told => Told, dialer => self(),
+                 is_narrow => maps:get(is_narrow, Options, false)},
+    next(#dialer{session = Session, port = Port, node = Node, dialling = Dialling, is_in_order = IsInOrder,
                  uncarried = case IsUncarried of true -> Now; false -> none end,
                  candidates = Candidates, look_up = {due, Now + ?STAGGER_MS},
                  detour = case Options of
@@ -172,11 +170,14 @@ handle({'EXIT', Pid, Result}, #dialer{attempts = Attempts} = Dialer) when is_map
     attempted(Result, Attempt, Left);
 handle({'EXIT', Pid, Exit}, #dialer{look_up = {running, Pid, _}} = Dialer) ->
     found(Exit, Dialer);
-handle({uncarried, Reason}, #dialer{uncarried = none, attempts = Attempts, winner = Winner} = Dialer) ->
+handle({uncarried, Reason}, #dialer{uncarried = none, candidates = Before, attempts = Attempts} = Dialer) ->
     Now = now_ms(),
     %% One with much time would hold its address back.
-    Slow = maps:filter(fun(_Pid, #attempt{factor = Factor}) -> Factor > 1 andalso Winner =:= none end, Attempts),
-    #dialer{candidates = Candidates} = Left = stop_attempts(Slow, Dialer),
+    Slow = maps:filter(fun(_Pid, #attempt{to = To}) -> inet_rdma_candidates:factor(To, Before) > 1 end, Attempts),
+    #dialer{candidates = Candidates} = Left = case Dialer of
+                                                  #dialer{winner = none} -> stop_attempts(Slow, Dialer);
+                                                  _ -> Dialer
+                                              end,
     in_order(Reason, Left#dialer{uncarried = Now, candidates = inet_rdma_candidates:hurry(Candidates),
                                  look_up = sooner(Now, Left), look_ups = 0, name_server = no_answer});
 %% An attempt that gave the old connection up has failed.
@@ -219,17 +220,15 @@ start_at(_Dialer) ->
     now_ms().
 
 attempt(Address, Now, #dialer{candidates = Candidates} = Dialer) ->
-    {Pid, Started} = start_attempt(Address, inet_rdma_candidates:factor(Address, Candidates), Dialer),
+    {Pid, Started} = start_attempt(Address, Dialer),
     Started#dialer{newest = Pid, newest_at = Now, candidates = inet_rdma_candidates:started(Address, Candidates)}.
 
-start_attempt(Address, Factor, #dialer{session = Session, node = Node, told = Told, port = Port} = Dialer) ->
+start_attempt(To, #dialer{session = Session, port = Port, dialling = Dialling, attempts = Attempts} = Dialer) ->
     %% OTP's TLS opens files in each handshake: a node that has no descriptor left has the spare for them.
     _ = [inet_rdma_port:command(Port, lend) || inet_rdma_session:protocol(Session) =:= tls],
-    Way = {Address, Dialer#dialer.is_narrow, Factor},
-    Arguments = [Session, Node, Way, {inet_rdma_session:hold_ms(Session), Told}, self()],
-    Pid = spawn_link(inet_rdma_resume, attempt, Arguments),
-    #dialer{attempts = Attempts} = Dialer,
-    {Pid, Dialer#dialer{attempts = Attempts#{Pid => #attempt{address = Address, factor = Factor}}}}.
+    Factor = inet_rdma_candidates:factor(To, Dialer#dialer.candidates),
+    Pid = spawn_link(inet_rdma_resume, attempt, [Dialling#{to => To, factor => Factor}]),
+    {Pid, Dialer#dialer{attempts = Attempts#{Pid => #attempt{to = To}}}}.
 
 %% Starts the attempt over a neighbour if it is due, unless an address has answered.
 detour(Now, #dialer{winner = none, detour = At} = Dialer) when is_integer(At), At =< Now ->
@@ -237,7 +236,7 @@ detour(Now, #dialer{winner = none, detour = At} = Dialer) when is_integer(At), A
         true ->
             Dialer#dialer{detour = Now + detour_ms(Dialer#dialer.session)};
         false ->
-            {_Pid, Started} = start_attempt(detour, 1, Dialer),
+            {_Pid, Started} = start_attempt(detour, Dialer),
             Started#dialer{detour = running}
     end;
 detour(_Now, Dialer) -> Dialer.
@@ -266,13 +265,13 @@ give_up(Number, #dialer{port = Port}) ->
 stop_attempts(Stopped, #dialer{attempts = Attempts} = Dialer) ->
     _ = [exit(Pid, kill) || Pid <- maps:keys(Stopped)],
     _ = [receive {'EXIT', Pid, _} -> ok end || Pid <- maps:keys(Stopped)],
-    Stop = fun(_Pid, #attempt{address = detour}, Candidates) ->
+    Stop = fun(_Pid, #attempt{to = detour}, Candidates) ->
                    Candidates;
-              (_Pid, #attempt{address = Address}, Candidates) ->
+              (_Pid, #attempt{to = Address}, Candidates) ->
                    {_, Next} = inet_rdma_candidates:ended(Address, interrupted, pace(Dialer), Candidates),
                    Next
            end,
-    Detour = case lists:keymember(detour, #attempt.address, maps:values(Stopped)) of
+    Detour = case lists:keymember(detour, #attempt.to, maps:values(Stopped)) of
                  true -> now_ms() + detour_ms(Dialer#dialer.session);
                  false -> Dialer#dialer.detour
              end,
@@ -291,16 +290,16 @@ given_back(#dialer{attempts = Attempts, port = Port} = Dialer) ->
     _ = [inet_rdma_port:command(Port, release) || map_size(Attempts) =:= 0],
     Dialer.
 
-attempted(resumed, #attempt{address = detour}, Dialer) ->
+attempted(resumed, #attempt{to = detour}, Dialer) ->
     finish(resumed, Dialer);
 %% The attempt says nothing of the peer: not that it answers, as the neighbour does, nor that it has ended.
-attempted(Result, #attempt{address = detour}, #dialer{detours = Detours} = Dialer) ->
+attempted(Result, #attempt{to = detour}, #dialer{detours = Detours} = Dialer) ->
     {_Outcome, Why} = inet_rdma_death:outcome(Result),
     Dialer#dialer{detour = now_ms() + inet_rdma_candidates:detour_pause_ms(Why, Detours), detours = Detours + 1};
-attempted(resumed, #attempt{address = Address}, #dialer{session = Session} = Dialer) ->
+attempted(resumed, #attempt{to = Address}, #dialer{session = Session} = Dialer) ->
     ok = inet_rdma_links:add_reached(inet_rdma_session:name(Session), {dialled, Address}),
     finish(resumed, Dialer);
-attempted(Result, #attempt{address = Address, connected_at = At}, #dialer{candidates = Candidates} = Dialer) ->
+attempted(Result, #attempt{to = Address, connected_at = At}, #dialer{candidates = Candidates} = Dialer) ->
     {Outcome, Why} = inet_rdma_death:outcome(Result),
     {IsNew, Next} = inet_rdma_candidates:ended(Address, Outcome, pace(Dialer), Candidates),
     _ = [record(Why, "", Dialer) || IsNew],

@@ -21,8 +21,8 @@
 %% TLS connection know.
 -module(inet_rdma_resume).
 
--export([attempt/5, is_resume/1, accept/2]).
--export_type([way/0, result/0]).
+-export([attempt/1, is_resume/1, accept/2]).
+-export_type([dialling/0, result/0]).
 
 -define(MAGIC, "inet_rdma resume").
 -define(VERSION, 1).
@@ -49,40 +49,41 @@
 -define(TCP_MAXSEG, 2).
 -define(SMALL_SEGMENTS, {raw, ?IPPROTO_TCP, ?TCP_MAXSEG, <<1024:32/native>>}).
 
-%% Factor: of the time limits behind the TCP connect, for a host that is slow. IsNarrow: the connection has small
-%% segments; so has one that follows a handshake of TLS without an answer.
--type way() :: {inet_rdma_told:address() | detour, IsNarrow :: boolean(), Factor :: pos_integer()}.
+%% An attempt. to: an address, or detour: over a neighbour. factor: of the time limits behind the TCP connect, for a
+%% host that is slow. is_narrow: the connection has small segments; so has one that follows a handshake of TLS without
+%% an answer.
+-type dialling() :: #{session := inet_rdma_session:t(), node := binary(), told := inet_rdma_told:state(),
+                      dialer := pid(), is_narrow := boolean(), to => inet_rdma_told:address() | detour,
+                      factor => pos_integer()}.
 %% superseded: a newer attempt is under way. Else what the attempt shows of the peer, and why it has failed.
 -type result() :: resumed | superseded | {inet_rdma_death:outcome(), Why :: term()}.
 
-%% Makes an attempt at an address, or over a neighbour, in a process of its own whose exit reason is a result(). The
-%% acceptor waits for HoldMs before its first message, because the initiator's attempt takes precedence. The dialer, to
-%% which the caller is linked, gets {connected, Attempt}, then {give_up, Attempt, Number}: behind its answer
-%% {Dialer, Given} the session's old connection is given up for this attempt. It does so itself, so that behind its end
-%% no attempt does.
--spec attempt(inet_rdma_session:t(), Node :: binary(), way(), {HoldMs :: non_neg_integer(), inet_rdma_told:state()},
-              Dialer :: pid()) -> no_return().
-attempt(Session, Node, {_, _, Factor} = Way, {HoldMs, Told}, Dialer) ->
-    case connected(Session, Node, Way) of
+%% Makes an attempt in a process of its own, whose exit reason is a result(). The acceptor waits before its first
+%% message, because the initiator's attempt takes precedence. The dialer, to which the caller is linked, gets
+%% {connected, Attempt}, then {give_up, Attempt, Number}: behind its answer {Dialer, Given} the session's old connection
+%% is given up for this attempt. It does so itself, so that behind its end no attempt does.
+-spec attempt(dialling()) -> no_return().
+attempt(#{session := Session, dialer := Dialer} = Dialling) ->
+    case connected(Dialling) of
         {ok, Connection} ->
             Dialer ! {connected, self()},
-            receive after HoldMs -> ok end,
-            exit(introduce({Session, {Connection, Factor * ?TIMEOUT_MS}, Dialer, Node, Told}));
+            receive after inet_rdma_session:hold_ms(Session) -> ok end,
+            exit(introduce(Dialling#{connection => Connection}));
         Result ->
             exit(Result)
     end.
 
-connected(Session, Node, {To, IsNarrow, Factor} = Way) ->
+connected(#{session := Session, node := Node, to := To, is_narrow := IsNarrow, factor := Factor} = Dialling) ->
     Started = erlang:monotonic_time(millisecond),
-    case connect(Session, Node, Way) of
+    case connect(Dialling) of
         {ok, Tcp} ->
             TookMs = erlang:monotonic_time(millisecond) - Started,
-            case secure(inet_rdma_session:protocol(Session), Tcp, Node, handshake_ms(Way, TookMs)) of
+            case secure(inet_rdma_session:protocol(Session), Tcp, Node, handshake_ms(Dialling, TookMs)) of
                 %% The way may drop the peer's certificates, as large packets.
                 {error, timeout} when To =/= detour, not IsNarrow ->
                     Facts = #{cause => timeout, why => "small segments follow"},
                     _ = [inet_rdma_recorder:record(redial, Node, Facts) || Factor =:= 1],
-                    connected(Session, Node, {To, true, Factor});
+                    connected(Dialling#{is_narrow := true});
                 {error, Reason} -> {failed(Reason), Reason};
                 Connected -> Connected
             end;
@@ -91,9 +92,9 @@ connected(Session, Node, {To, IsNarrow, Factor} = Way) ->
     end.
 
 %% The time for the handshake of TLS on a connection that has taken this time.
-handshake_ms({To, false, Factor}, TookMs) when To =/= detour ->
+handshake_ms(#{to := To, is_narrow := false, factor := Factor}, TookMs) when To =/= detour ->
     Factor * min(?TIMEOUT_MS, ?HANDSHAKE_MS + ?HANDSHAKE_ROUND_TRIPS * TookMs);
-handshake_ms({_To, _IsNarrow, Factor}, _TookMs) ->
+handshake_ms(#{factor := Factor}, _TookMs) ->
     Factor * ?TIMEOUT_MS.
 
 %% ehostunreach: no host has the address.
@@ -111,7 +112,7 @@ failed(Reason) ->
     end.
 
 %% The TCP connection, over which TLS begins: its end is known before the handshake.
-connect(Session, Node, {detour, _IsNarrow, _Factor}) ->
+connect(#{session := Session, node := Node, to := detour}) ->
     case inet_rdma_detours:seek() of
         ok ->
             case inet_rdma_detour:connect(Session, Node, ?DETOUR_MS) of
@@ -121,10 +122,11 @@ connect(Session, Node, {detour, _IsNarrow, _Factor}) ->
         full ->
             {error, busy}
     end;
-connect(Session, _Node, {{Ip, TcpPort}, IsNarrow, _Factor}) ->
+connect(#{session := Session, to := {Ip, TcpPort}, is_narrow := IsNarrow}) ->
     Driver = inet_rdma_session:driver(Session),
     Segments = [?SMALL_SEGMENTS || IsNarrow],
-    Options = connect_options() ++ Segments ++ [{active, false}, {packet, raw}],
+    Options = [?SYN_ONCE_AGAIN | inet_rdma_transport:connect_options()] ++ Segments
+                  ++ [{active, false}, {packet, raw}],
     case Driver:connect(Ip, TcpPort, Options, ?CONNECT_MS) of
         {ok, Socket} ->
             Connection = inet_rdma_transport:tcp(Driver, Socket),
@@ -142,28 +144,25 @@ secure(tls, Connection, Node, TimeoutMs) ->
     {_, Host} = inet_rdma_lookup:name_and_host(Node),
     inet_rdma_tls:connect_over(Connection, Host, [{log_level, warning}], TimeoutMs).
 
-connect_options() -> [?SYN_ONCE_AGAIN | inet_rdma_transport:connect_options()].
-
-introduce({Session, Connection, _, _, _} = Dialling) ->
+introduce(#{session := Session} = Dialling) ->
     case inet_rdma_port:command(inet_rdma_session:port(Session), attempt) of
         {ok, <<Attempt:64/native>>} ->
             Name = inet_rdma_session:name(Session),
             Nonce = nonce(),
             Said = <<Name/binary, Attempt:64, Nonce/binary>>,
-            Answer = ask(Connection, <<?MAGIC, ?VERSION, Said/binary>>),
-            challenged(Answer, Attempt, Said, Dialling);
+            challenged(ask(<<?MAGIC, ?VERSION, Said/binary>>, Dialling), Attempt, Said, Dialling);
         {error, closed} ->
             {failed, closed}
     end.
 
-challenged({ok, <<$c, Nonce:16/binary, Proof:32/binary>>}, Attempt, Before,
-           {Session, Connection, Dialer, _, _} = Dialling) ->
+challenged({ok, <<$c, Nonce:16/binary, Proof:32/binary>>}, Attempt, Before, Dialling) ->
+    #{session := Session, dialer := Dialer} = Dialling,
     Port = inet_rdma_session:port(Session),
     Said = <<Before/binary, Nonce/binary>>,
     case is_proof(Port, Proof, ["challenge", Said]) andalso give_up(Attempt, Dialer) of
         {ok, Received, Path} ->
             Standing = <<Received:64, Path:64>>,
-            Answer = ask(Connection, [$p, Standing, prove(Port, ["dialer", Said, Standing])]),
+            Answer = ask([$p, Standing, prove(Port, ["dialer", Said, Standing])], Dialling),
             answered(Answer, Attempt, Said, Standing, Dialling);
         superseded ->
             superseded;
@@ -172,22 +171,19 @@ challenged({ok, <<$c, Nonce:16/binary, Proof:32/binary>>}, Attempt, Before,
         false ->
             {failed, wrong_proof}
     end;
-challenged({ok, <<$u>>}, _Attempt, _Before, {_Session, {Connection, _LimitMs}, _Dialer, Node, Told}) ->
+challenged({ok, <<$u>>}, _Attempt, _Before, #{connection := Connection, node := Node, told := Told}) ->
     Said = inet_rdma_transport:recv_message(Connection, ?NAME_MS),
-    {{unknown_session, unknown_at(Said, Node, Told)}, unknown_session};
-challenged({ok, <<$s>>}, _Attempt, _Before, _Dialling) ->
-    superseded;
-challenged({ok, _}, _Attempt, _Before, _Dialling) ->
-    {failed, unexpected_answer};
-challenged({error, Reason}, _Attempt, _Before, _Dialling) ->
-    {failed(Reason), Reason}.
+    {{unknown_session, unknown_at(Said, Node, inet_rdma_told:instance(Told))}, unknown_session};
+challenged(Answer, _Attempt, _Before, _Dialling) ->
+    not_answered(Answer).
+
+not_answered({ok, <<$s>>}) -> superseded;
+not_answered({ok, _}) -> {failed, unexpected_answer};
+not_answered({error, Reason}) -> {failed(Reason), Reason}.
 
 %% Which node does not know the session.
-unknown_at({ok, <<?NAME, Instance:64, Node/binary>>}, Node, Told) when Told =/= none, Told =/= awaited ->
-    case inet_rdma_told:instance(Told) of
-        Instance -> same;
-        _ -> anew
-    end;
+unknown_at({ok, <<?NAME, Instance:64, Node/binary>>}, Node, Instance) ->
+    same;
 unknown_at({ok, <<?NAME, _Instance:64, Node/binary>>}, Node, _Told) ->
     anew;
 unknown_at({ok, <<?NAME, _/binary>>}, _Node, _Told) ->
@@ -199,17 +195,14 @@ give_up(Attempt, Dialer) ->
     Dialer ! {give_up, self(), Attempt},
     receive {Dialer, Given} -> Given end.
 
-answered({ok, <<$r, Standing:16/binary, Proof:32/binary>>}, Attempt, Said, Own, {Session, {Connection, _}, _, _, _}) ->
+answered({ok, <<$r, Standing:16/binary, Proof:32/binary>>}, Attempt, Said, Own, Dialling) ->
+    #{session := Session, connection := Connection} = Dialling,
     case is_proof(inet_rdma_session:port(Session), Proof, ["acceptor", Said, Own, Standing]) of
         true -> resume(Session, Attempt, Connection, Standing, Said);
         false -> {failed, wrong_proof}
     end;
-answered({ok, <<$s>>}, _Attempt, _Said, _Own, _Dialling) ->
-    superseded;
-answered({ok, _}, _Attempt, _Said, _Own, _Dialling) ->
-    {failed, unexpected_answer};
-answered({error, Reason}, _Attempt, _Said, _Own, _Dialling) ->
-    {failed(Reason), Reason}.
+answered(Answer, _Attempt, _Said, _Own, _Dialling) ->
+    not_answered(Answer).
 
 %% Whether the first message on a connection to this node's listener begins an attempt.
 -spec is_resume(binary()) -> boolean().
@@ -330,9 +323,9 @@ resume(Session, Attempt, Connection, <<Received:64, Path:64>>, Said) ->
     inet_rdma_session:resume(Session, Attempt, Connection, {Received, Path}, Said).
 
 %% Sends a message, and waits for the peer's answer.
-ask({Connection, LimitMs}, Message) ->
+ask(Message, #{connection := Connection, factor := Factor}) ->
     case send(Connection, Message) of
-        ok -> inet_rdma_transport:recv_message(Connection, LimitMs);
+        ok -> inet_rdma_transport:recv_message(Connection, Factor * ?TIMEOUT_MS);
         Error -> Error
     end.
 

@@ -145,20 +145,23 @@ is_dialable({First, _, _, _} = Ip) -> is_for_others(Ip) andalso First > 0 andals
 is_dialable({First, _, _, _, _, _, _, Last} = Ip) ->
     is_for_others(Ip) andalso First < 16#ff00 andalso (First > 0 orelse Last > 1).
 
--spec addresses(t()) -> [address()].
-addresses(#told{ips = Ips, port = Port}) -> [{Ip, Port} || Ip <- Ips].
+-spec addresses(state()) -> [address()].
+addresses(#told{ips = Ips, port = Port}) -> [{Ip, Port} || Ip <- Ips];
+addresses(_NoneOrAwaited) -> [].
 
 -spec port(t()) -> inet:port_number().
 port(#told{port = Port}) -> Port.
 
--spec instance(t()) -> non_neg_integer().
-instance(#told{instance = Instance}) -> Instance.
+-spec instance(state()) -> non_neg_integer() | none.
+instance(#told{instance = Instance}) -> Instance;
+instance(_NoneOrAwaited) -> none.
 
 %% Whether the peer's addresses are those of this node, loopback above all: one kernel, one network namespace.
--spec is_same_host(t()) -> boolean().
+-spec is_same_host(state()) -> boolean().
 is_same_host(#told{network = Network, boot = Boot}) ->
     #{netns := OwnNetwork, boot := OwnBoot} = inet_rdma_nif:identity(),
-    Network =:= OwnNetwork andalso Boot =:= erlang:md5(OwnBoot).
+    Network =:= OwnNetwork andalso Boot =:= erlang:md5(OwnBoot);
+is_same_host(_NoneOrAwaited) -> false.
 
 %% Whether no other host answers at an address.
 -spec is_loopback(inet:ip_address()) -> boolean().
@@ -166,5 +169,6 @@ is_loopback({127, _, _, _}) -> true;
 is_loopback(Ip) -> Ip =:= {0, 0, 0, 0, 0, 0, 0, 1}.
 
 %% Whether the peer accepts connections at this address of this host, which is the peer's, too.
--spec accepts_here(inet:ip_address(), t()) -> boolean().
-accepts_here(Ip, #told{bound = Bound} = Told) -> is_same_host(Told) andalso (is_any(Bound) orelse Bound =:= Ip).
+-spec accepts_here(inet:ip_address(), state()) -> boolean().
+accepts_here(Ip, #told{bound = Bound} = Told) -> is_same_host(Told) andalso (is_any(Bound) orelse Bound =:= Ip);
+accepts_here(_Ip, _NoneOrAwaited) -> false.

@@ -131,6 +131,7 @@ attempt(Node) ->
     Address = inet_rdma_detours:fact(inet_rdma_session:name(Session), listens),
     Dialer = self(),
     {Pid, Ref} = spawn_monitor(fun() ->
-        inet_rdma_resume:attempt(Session, atom_to_binary(Node), {Address, false, 1}, {0, none}, Dialer)
+        inet_rdma_resume:attempt(#{session => Session, node => atom_to_binary(Node), told => none, dialer => Dialer,
+                                   is_narrow => false, to => Address, factor => 1})
     end),
     receive {'DOWN', Ref, process, Pid, Result} -> Result end.
