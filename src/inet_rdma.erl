@@ -40,8 +40,8 @@
 %% leaves TLS only for a way that is as well protected. docs/STREAMS.md has an example.
 -spec listen(inet:port_number(), [option()]) -> {ok, listener()} | {error, reason()}.
 listen(Port, Options) when is_integer(Port), Port >= 0, Port =< 65535, is_list(Options) ->
-    case config(Options) of
-        {ok, Config, SocketOptions} -> inet_rdma_listener:listen(Port, Config, SocketOptions);
+    case inet_rdma_socket:settings(Port, Options) of
+        {ok, Settings} -> inet_rdma_listener:listen(Settings);
         Error -> Error
     end.
 
@@ -53,12 +53,8 @@ accept(Listener) ->
 %% @doc Waits for a connection. The caller owns the new socket: its death closes it.
 -spec accept(listener(), timeout()) -> {ok, socket()} | {error, reason()}.
 accept(Listener, Timeout) ->
-    case inet_rdma_listener:accept(Listener, inet_rdma_transfer:deadline(Timeout)) of
-        {ok, Conn, Id} ->
-            opened(#inet_rdma_socket{conn = Conn, id = Id}, accepted, inet_rdma_listener:settings(Listener));
-        Error ->
-            Error
-    end.
+    Accepted = inet_rdma_listener:accept(Listener, inet_rdma_transfer:deadline(Timeout)),
+    opened(Accepted, accepted, inet_rdma_listener:settings(Listener)).
 
 %% @doc connect/4 with the option connect_timeout_ms as the only time limit.
 -spec connect(inet:hostname() | inet:ip_address(), inet:port_number(), [option()]) ->
@@ -75,16 +71,9 @@ connect(Host, Port, Options) ->
 -spec connect(inet:hostname() | inet:ip_address(), inet:port_number(), [option()], timeout()) ->
           {ok, socket()} | {error, reason()}.
 connect(Host, Port, Options, Timeout) when is_integer(Port), Port > 0, Port =< 65535, is_list(Options) ->
-    case config(Options) of
-        {ok, Config, SocketOptions} ->
-            case inet_rdma_connect:connect(Host, Port, Config, SocketOptions, Timeout) of
-                {ok, Conn, Id} ->
-                    opened(#inet_rdma_socket{conn = Conn, id = Id}, connected, {Port, Config, SocketOptions});
-                Error ->
-                    Error
-            end;
-        Error ->
-            Error
+    case inet_rdma_socket:settings(Port, Options) of
+        {ok, Settings} -> opened(inet_rdma_connect:connect(Host, Settings, Timeout), connected, Settings);
+        Error -> Error
     end.
 
 %% @doc A reason in words.
@@ -326,29 +315,11 @@ load_tools() ->
 history(Node) when is_atom(Node) ->
     inet_rdma_recorder:history(Node, 50).
 
-%% Splits the options of the socket from those of the connection, and checks both.
-config(Options) ->
-    case inet_rdma_socket_options:split(Options) of
-        {ok, SocketOptions, Others} -> config(SocketOptions, Others, loaded_options());
-        Error -> Error
-    end.
-
-config(SocketOptions, Others, {ok, Node}) ->
-    case inet_rdma_options:merge(Others, Node) of
-        {ok, Config} -> {ok, Config, SocketOptions};
-        Error -> Error
-    end;
-config(_SocketOptions, _Others, Error) ->
-    Error.
-
-loaded_options() ->
-    case inet_rdma_nif:load() of
-        ok -> inet_rdma_options:node();
-        Error -> Error
-    end.
-
-opened(#inet_rdma_socket{conn = Conn} = Socket, Role, Settings) ->
+opened({ok, Conn, Id}, Role, Settings) ->
+    Socket = #inet_rdma_socket{conn = Conn, id = Id},
     case inet_rdma_socket:open(Conn, Socket, Role, Settings) of
         ok -> {ok, Socket};
         Error -> Error
-    end.
+    end;
+opened(Error, _Role, _Settings) ->
+    Error.

@@ -4,6 +4,8 @@
 -module(inet_rdma_doctor_live).
 
 -export([look/0]).
+%% Called by inet_rdma_bounded.
+-export([shm_rendezvous/0]).
 -export_type([live/0]).
 
 %% Time for each step of a connection of this node to itself.
@@ -35,7 +37,7 @@ look() ->
       not_terms => inet_rdma_options:not_terms(),
       tls => inet_rdma_doctor_tls:look(Config),
       native => Native,
-      shm => case Native of ok -> isolated(fun() -> shm_rendezvous(Config) end); _ -> Native end,
+      shm => case Native of ok -> shm(); _ -> Native end,
       shm_directory => shm_directory(Native, Config),
       verbs => Verbs,
       verbs_devices => Devices,
@@ -66,27 +68,20 @@ in_words(ok) -> ok;
 in_words({error, Reason}) -> {error, text("~ts", [inet_rdma_error:format(Reason)])}.
 
 %% In a process of its own, so that late messages of the sockets do not reach the caller.
-isolated(Fun) ->
-    Caller = self(),
-    {Pid, Monitor} = spawn_monitor(fun() -> Caller ! {self(), Fun()} end),
-    receive
-        {Pid, Answer} ->
-            erlang:demonitor(Monitor, [flush]),
-            Answer;
-        {'DOWN', Monitor, process, Pid, Reason} ->
-            {error, text("~tp", [Reason])}
+shm() ->
+    case inet_rdma_bounded:call(?MODULE, shm_rendezvous, [], infinity) of
+        {ok, Answer} -> Answer;
+        {exit, Reason} -> {error, text("~tp", [Reason])}
     end.
 
 %% Makes a connection of this node to itself, which uses all that shm needs of the system: sealed memory, sockets and
 %% events.
-shm_rendezvous(Node) ->
+-spec shm_rendezvous() -> ok | {error, binary()}.
+shm_rendezvous() ->
     try
-        {ok, OfNode} = Node,
-        {ok, Config} = inet_rdma_options:merge([{fabric, shm}], OfNode),
-        {ok, SocketOptions, []} = inet_rdma_socket_options:split([]),
-        {ok, Listener} = inet_rdma_listener:listen(0, Config, SocketOptions),
-        Port = inet_rdma_listener:port(Listener),
-        {ok, Here, HereId} = inet_rdma_connect:connect({127, 0, 0, 1}, Port, Config, SocketOptions, infinity),
+        {ok, Settings} = inet_rdma_socket:settings(0, [{fabric, shm}]),
+        {ok, Listener} = inet_rdma_listener:listen(Settings),
+        {ok, Here, HereId} = inet_rdma_connect:connect({127, 0, 0, 1}, inet_rdma_listener:settings(Listener), infinity),
         {ok, There, ThereId} = inet_rdma_listener:accept(Listener, inet_rdma_transfer:deadline(?ANSWER_MS)),
         ok = inet_rdma_transfer:send(Here, HereId, [<<"doctor">>]),
         {ok, <<"doctor">>} = inet_rdma_transfer:recv(There, ThereId, 6, ?ANSWER_MS),

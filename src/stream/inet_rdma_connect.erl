@@ -1,22 +1,21 @@
 %% The connecting side of streams, and the addresses of hosts.
 -module(inet_rdma_connect).
 
--export([connect/5, is_local/1, own_address/1]).
+-export([connect/3, is_local/1, own_address/1]).
 %% Called by inet_rdma_bounded.
 -export([addresses/2]).
 
 %% Connects to a listener, by the native side or inside TLS first. The caller owns the stream. timeout: Timeout has
 %% passed; etimedout: the time of the option connect_timeout_ms, which is shorter.
--spec connect(inet:hostname() | inet:ip_address(), inet:port_number(), inet_rdma_options:config(),
-              inet_rdma_socket_options:options(), timeout()) ->
+-spec connect(inet:hostname() | inet:ip_address(), inet_rdma_socket:settings(), timeout()) ->
           {ok, inet_rdma_nif:conn(), Id :: pos_integer()} | {error, inet_rdma:reason()}.
-connect(Host, Port, #{connect_timeout_ms := LimitMs} = Config, SocketOptions, Timeout) ->
+connect(Host, {_Port, #{connect_timeout_ms := LimitMs}, SocketOptions} = Settings, Timeout) ->
     %% A number is less than any atom: infinity.
     BoundMs = min(LimitMs, max(1, Timeout)),
     Deadline = inet_rdma_transfer:deadline(BoundMs),
     Result = case SocketOptions of
-                 #{tls := none} -> connect_native(Host, Port, Config, SocketOptions, Deadline);
-                 #{} -> connect_tls(Host, Port, Config, SocketOptions, Deadline)
+                 #{tls := none} -> connect_native(Host, Settings, Deadline);
+                 #{} -> connect_tls(Host, Settings, Deadline)
              end,
     case Result of
         {error, etimedout} when Timeout =< LimitMs -> {error, timeout};
@@ -24,7 +23,7 @@ connect(Host, Port, #{connect_timeout_ms := LimitMs} = Config, SocketOptions, Ti
     end.
 
 %% TLS compares Host, as it is given, with the peer's certificate.
-connect_tls(Host, Port, Config, #{ip := Own, family := Family} = SocketOptions, Deadline) ->
+connect_tls(Host, {Port, Config, #{ip := Own, family := Family} = SocketOptions}, Deadline) ->
     case resolve(Host, family(Family, Own), Deadline) of
         {ok, [Ip | _]} ->
             case inet_rdma_stream_tls:start() of
@@ -38,7 +37,7 @@ connect_tls(Host, Port, Config, #{ip := Own, family := Family} = SocketOptions, 
             Error
     end.
 
-connect_native(Host, Port, Config, #{ip := Own, family := Family}, Deadline) ->
+connect_native(Host, {Port, Config, #{ip := Own, family := Family}}, Deadline) ->
     case {own_address(Own), resolve(Host, family(Family, Own), Deadline)} of
         {{ok, From}, {ok, Ips}} -> connect_first(From, Ips, Port, Config, Deadline);
         {{ok, _}, Error} -> Error;

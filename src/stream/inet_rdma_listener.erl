@@ -1,43 +1,37 @@
 %% A listener of streams: at a port of the native side, or at a TCP port on which streams begin inside TLS.
 -module(inet_rdma_listener).
 
--export([listen/3, accept/2, close/1, sockname/1, port/1, settings/1]).
+-export([listen/1, accept/2, close/1, sockname/1, port/1, settings/1]).
 -export_type([t/0]).
 
 %% The user keeps this term, so it has no options of TLS, which may include keys and passwords.
 -record(inet_rdma_listener, {
     listener :: {native, inet_rdma_nif:listener(), Id :: pos_integer()} | {tls, pid()},
-    port :: inet:port_number(),
-    config :: inet_rdma_options:config(),
-    socket_options :: inet_rdma_socket_options:options()
+    %% Of the sockets that are accepted.
+    settings :: inet_rdma_socket:settings()
 }).
 
 -opaque t() :: #inet_rdma_listener{}.
 
--spec listen(inet:port_number(), inet_rdma_options:config(), inet_rdma_socket_options:options()) ->
-          {ok, t()} | {error, inet_rdma:reason()}.
-listen(Port, Config, #{tls := none, ip := Ip} = SocketOptions) ->
+-spec listen(inet_rdma_socket:settings()) -> {ok, t()} | {error, inet_rdma:reason()}.
+listen({Port, Config, #{tls := none, ip := Ip} = SocketOptions}) ->
     case inet_rdma_connect:own_address(Ip) of
-        {ok, Address} -> listen(Address, Port, Config, SocketOptions);
-        Error -> Error
-    end;
-listen(Port, Config, SocketOptions) ->
-    case inet_rdma_stream_listener:start(Port, SocketOptions, Config) of
-        {ok, Pid, Bound} ->
-            {ok, #inet_rdma_listener{listener = {tls, Pid}, port = Bound, config = Config,
-                                     socket_options = SocketOptions#{tls := none}}};
+        {ok, Address} ->
+            case inet_rdma_nif:listen(Address, Port, Port, Config, logger_process()) of
+                {ok, Native, Id, Bound, _Over} -> listening({native, Native, Id}, Bound, Config, SocketOptions);
+                Error -> Error
+            end;
         Error ->
             Error
+    end;
+listen({Port, Config, SocketOptions}) ->
+    case inet_rdma_stream_listener:start(Port, SocketOptions, Config) of
+        {ok, Pid, Bound} -> listening({tls, Pid}, Bound, Config, SocketOptions#{tls := none});
+        Error -> Error
     end.
 
-listen(Address, Port, Config, SocketOptions) ->
-    case inet_rdma_nif:listen(Address, Port, Port, Config, logger_process()) of
-        {ok, Native, Id, Bound, _Over} ->
-            {ok, #inet_rdma_listener{listener = {native, Native, Id}, port = Bound, config = Config,
-                                     socket_options = SocketOptions}};
-        Error ->
-            Error
-    end.
+listening(Listener, Port, Config, SocketOptions) ->
+    {ok, #inet_rdma_listener{listener = Listener, settings = {Port, Config, SocketOptions}}}.
 
 %% The process that logs events of the runtime system and its native code. It is undefined only for moments in which
 %% that process is overloaded and drops events.
@@ -52,7 +46,7 @@ logger_process() ->
           {ok, inet_rdma_nif:conn(), Id :: pos_integer()} | {error, inet_rdma:reason()}.
 accept(#inet_rdma_listener{listener = {tls, Pid}}, Deadline) ->
     inet_rdma_stream_listener:accept(Pid, Deadline);
-accept(#inet_rdma_listener{listener = {native, Native, Id}, config = Config}, Deadline) ->
+accept(#inet_rdma_listener{listener = {native, Native, Id}, settings = {_, Config, _}}, Deadline) ->
     accept(Native, Id, Config, Deadline).
 
 accept(Native, Id, Config, Deadline) ->
@@ -77,15 +71,14 @@ close(#inet_rdma_listener{listener = {native, Native, _Id}}) -> inet_rdma_nif:cl
 -spec sockname(t()) -> {ok, inet_rdma:address()} | {error, inet_rdma:reason()}.
 sockname(#inet_rdma_listener{listener = {tls, Pid}}) ->
     inet_rdma_stream_listener:sockname(Pid);
-sockname(#inet_rdma_listener{port = Port, config = #{fabric := Fabric}}) when Fabric =:= auto; Fabric =:= shm ->
+sockname(#inet_rdma_listener{settings = {Port, #{fabric := Fabric}, _}}) when Fabric =:= auto; Fabric =:= shm ->
     {ok, {shm, Port}};
-sockname(#inet_rdma_listener{port = Port, config = #{fabric := Fabric}, socket_options = #{ip := Ip}}) ->
+sockname(#inet_rdma_listener{settings = {Port, #{fabric := Fabric}, #{ip := Ip}}}) ->
     {ok, {Fabric, case Ip of any -> {0, 0, 0, 0}; _ -> Ip end, Port}}.
 
 -spec port(t()) -> inet:port_number().
-port(#inet_rdma_listener{port = Port}) -> Port.
+port(#inet_rdma_listener{settings = {Port, _, _}}) -> Port.
 
 %% The arguments with which inet_rdma_socket:open/4 opens an accepted socket.
 -spec settings(t()) -> inet_rdma_socket:settings().
-settings(#inet_rdma_listener{port = Port, config = Config, socket_options = SocketOptions}) ->
-    {Port, Config, SocketOptions}.
+settings(#inet_rdma_listener{settings = Settings}) -> Settings.

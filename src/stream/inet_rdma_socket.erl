@@ -2,7 +2,7 @@
 %% the term of the socket, which each of its messages copies, stays small.
 -module(inet_rdma_socket).
 
--export([open/4, setopts/3, getopts/2, send_timeout/1, peername/1, sockname/1]).
+-export([settings/2, open/4, setopts/3, getopts/2, send_timeout/1, peername/1, sockname/1]).
 -export_type([settings/0]).
 
 %% The term that the native side keeps.
@@ -20,6 +20,27 @@
 
 %% The listener's port, and the options of the connection and of the socket.
 -type settings() :: {inet:port_number(), inet_rdma_options:config(), inet_rdma_socket_options:options()}.
+
+%% Of a list of options, which override those of this node. Loads the native library.
+-spec settings(inet:port_number(), [term()]) -> {ok, settings()} | {error, inet_rdma:reason()}.
+settings(Port, Options) ->
+    case inet_rdma_socket_options:split(Options) of
+        {ok, SocketOptions, Others} ->
+            case overridden(inet_rdma_nif:load(), Others) of
+                {ok, Config} -> {ok, {Port, Config, SocketOptions}};
+                Error -> Error
+            end;
+        Error ->
+            Error
+    end.
+
+overridden(ok, Options) ->
+    case inet_rdma_options:node() of
+        {ok, Node} -> inet_rdma_options:merge(Options, Node);
+        Error -> Error
+    end;
+overridden(Error, _Options) ->
+    Error.
 
 %% Gives a new connection its options. Framing first: in active mode bytes that have arrived are cut at once. A new
 %% socket is passive: a count of 0 or less leaves it passive, and its owner is told.
