@@ -53,7 +53,7 @@ accept(Listener) ->
 %% @doc Waits for a connection. The caller owns the new socket: its death closes it.
 -spec accept(listener(), timeout()) -> {ok, socket()} | {error, reason()}.
 accept(Listener, Timeout) ->
-    Accepted = inet_rdma_listener:accept(Listener, inet_rdma_transfer:deadline(Timeout)),
+    Accepted = inet_rdma_listener:accept(Listener, inet_rdma_clock:deadline(Timeout)),
     opened(Accepted, accepted, inet_rdma_listener:settings(Listener)).
 
 %% @doc connect/4 with the option connect_timeout_ms as the only time limit.

@@ -220,8 +220,8 @@ gid(Root, Dir, Index, Raw, LinkLayer, Transport) ->
 default(undefined, Default) -> Default;
 default(Value, _Default) -> Value.
 
-ip(<<0:80, 16#ffff:16, A, B, C, D>>) -> list_to_binary(inet:ntoa({A, B, C, D}));
-ip(Raw) -> list_to_binary(inet:ntoa(list_to_tuple([Group || <<Group:16>> <= Raw]))).
+ip(<<0:80, 16#ffff:16, A, B, C, D>>) -> inet_rdma_ip:text({A, B, C, D});
+ip(Raw) -> inet_rdma_ip:text(list_to_tuple([Group || <<Group:16>> <= Raw])).
 
 %% iWARP has no GIDs; drivers fill in the hardware address.
 mac(<<Mac:6/binary, _/binary>>) ->

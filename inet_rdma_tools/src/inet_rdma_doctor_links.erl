@@ -7,6 +7,8 @@
 -export([look/0, listeners/0, findings/3]).
 -export_type([listeners/0]).
 
+-import(inet_rdma_text, [text/2]).
+
 %% No TCP connection between two living nodes ends by itself. A link is reported with at least LOSSES_OFTEN losses, and
 %% one in each LOSS_EACH_MS on the average: a single restart of a firewall is no finding for the life of the link. So
 %% are suspicions that the same path has ended by an answer.
@@ -28,7 +30,7 @@ look() ->
 
 -spec listeners() -> listeners().
 listeners() ->
-    maps:from_list([{binary_to_atom(Node), {list_to_binary(inet:ntoa(Ip)), Port}}
+    maps:from_list([{binary_to_atom(Node), {inet_rdma_ip:text(Ip), Port}}
                     || #{node := Node, controller := {session, Session}} <- inet_rdma_links:all(),
                        {Ip, Port} <- [inet_rdma_detours:fact(inet_rdma_session:name(Session), listens)]]).
 
@@ -119,5 +121,3 @@ duration(Ms) -> io_lib:format("~b h", [Ms div 3600000]).
 
 note(Format, Arguments, Fix, FixArguments) ->
     {note, text(Format, Arguments), text(Fix, FixArguments)}.
-
-text(Format, Arguments) -> unicode:characters_to_binary(io_lib:format(Format, Arguments)).

@@ -8,6 +8,8 @@
 -export([shm_rendezvous/0]).
 -export_type([live/0]).
 
+-import(inet_rdma_text, [reason/1, text/2]).
+
 %% Time for each step of a connection of this node to itself.
 -define(ANSWER_MS, 5000).
 
@@ -61,11 +63,11 @@ native(ok) ->
         Error -> {ok, in_words(Error), unknown}
     end;
 native({error, Reason}) ->
-    Why = text("the native library is not loaded (~ts)", [inet_rdma_error:format(Reason)]),
+    Why = text("the native library is not loaded (~ts)", [reason(Reason)]),
     {{error, Why}, {error, Why}, unknown}.
 
 in_words(ok) -> ok;
-in_words({error, Reason}) -> {error, text("~ts", [inet_rdma_error:format(Reason)])}.
+in_words({error, Reason}) -> {error, reason(Reason)}.
 
 %% In a process of its own, so that late messages of the sockets do not reach the caller.
 shm() ->
@@ -82,7 +84,7 @@ shm_rendezvous() ->
         {ok, Settings} = inet_rdma_socket:settings(0, [{fabric, shm}]),
         {ok, Listener} = inet_rdma_listener:listen(Settings),
         {ok, Here, HereId} = inet_rdma_connect:connect({127, 0, 0, 1}, inet_rdma_listener:settings(Listener), infinity),
-        {ok, There, ThereId} = inet_rdma_listener:accept(Listener, inet_rdma_transfer:deadline(?ANSWER_MS)),
+        {ok, There, ThereId} = inet_rdma_listener:accept(Listener, inet_rdma_clock:deadline(?ANSWER_MS)),
         ok = inet_rdma_transfer:send(Here, HereId, [<<"doctor">>]),
         {ok, <<"doctor">>} = inet_rdma_transfer:recv(There, ThereId, 6, ?ANSWER_MS),
         lists:foreach(fun inet_rdma_nif:close/1, [Here, There]),
@@ -101,9 +103,5 @@ shm_directory(_Native, _Config) ->
     none.
 
 addresses() ->
-    {ok, Interfaces} = inet:getifaddrs(),
-    [{unicode:characters_to_binary(Name), [list_to_binary(inet:ntoa(Ip)) || {addr, Ip} <- Properties]}
-     || {Name, Properties} <- Interfaces].
-
-text(Format, Arguments) ->
-    unicode:characters_to_binary(io_lib:format(Format, Arguments)).
+    [{unicode:characters_to_binary(Name), [inet_rdma_ip:text(Ip) || Ip <- Ips]}
+     || {Name, Ips} <- inet_rdma_ip:interfaces()].

@@ -6,6 +6,8 @@
 -export([look/1, findings/1]).
 -export_type([facts/0]).
 
+-import(inet_rdma_text, [text/2]).
+
 %% none: the option security is none. The options of both sides, and what is wrong with the files that they name, in
 %% words.
 -type facts() :: none | {error, Why :: binary()}
@@ -100,5 +102,3 @@ findings({ok, #{verifies := Verifies, troubles := Troubles, certificates := Cert
              <<"{verify, verify_peer} and {fail_if_no_peer_cert, true} in the options of the server">>} || not Verifies]
         ++ [{ok, <<"links begin inside TLS, with ", File/binary, ", valid until ", Until/binary>>, undefined}
             || Troubles =:= [], {File, Until} <- Certificates].
-
-text(Format, Arguments) -> unicode:characters_to_binary(io_lib:format(Format, Arguments)).

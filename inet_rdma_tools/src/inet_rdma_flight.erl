@@ -48,7 +48,7 @@ of_file(File, eof) ->
 of_file(File, {error, Reason}) ->
     not_read(File, file:format_error(Reason)).
 
-not_read(File, Why) -> {error, unicode:characters_to_binary(io_lib:format("~ts: ~ts", [File, Why]))}.
+not_read(File, Why) -> {error, inet_rdma_text:text("~ts: ~ts", [File, Why])}.
 
 recording(<<"inetrdma", Version:32/little, _/binary>>) when Version =/= ?VERSION ->
     {error, io_lib:format("it has version ~b of the format, and this reader knows version ~b", [Version, ?VERSION])};
@@ -120,13 +120,7 @@ lines(Line, Recordings) ->
                 [_] -> [[Time | Rest] || [Time, _Observer | Rest] <- Rows];
                 _ -> Rows
             end,
-    Widths = lists:foldl(fun(Row, Widest) -> lists:zipwith(fun max/2,
-                                                           [string:length(Field) || Field <- Row], Widest) end,
-                         [0 || _ <- hd(Shown)], Shown),
-    [$\n | [padded(Row, Widths) || Row <- Shown]].
-
-padded([Last], [_Width]) -> [Last, $\n];
-padded([Field | Fields], [Width | Widths]) -> [string:pad(Field, Width), "  " | padded(Fields, Widths)].
+    [$\n | inet_rdma_text:table(Shown, "  ")].
 
 header() -> ["Time", "Seen by", "Event", "Node", "Link", "Path", "Cause", "What"].
 

@@ -9,6 +9,8 @@
 -export([add_session/5, session/1, session_of/1, guards/0, session_options/1, set_session_options/2]).
 -export([add_peer/3, peer/1, set_told/2, add_reached/2]).
 -export([owners/0, remove/2]).
+%% Used for other tables of the distribution.
+-export([quietly/1, rows/1]).
 -export_type([counted/0, key/0, reached/0, row/0]).
 
 %% {Node, Supervisor, inet_rdma_controller:t(), Fabric, Why, SinceMs}, as of erlang:monotonic_time/1.
@@ -159,6 +161,8 @@ all() ->
      || {Node, Supervisor, Controller, Fabric, Why, Since} <- rows(quietly(fun() -> ets:tab2list(?LINKS) end)),
         is_process_alive(Supervisor)].
 
+%% Of a table that has been read quietly.
+-spec rows(ok | [tuple()]) -> [tuple()].
 rows(ok) -> [];
 rows(Rows) -> Rows.
 
@@ -196,6 +200,7 @@ counts() ->
     rows(quietly(fun() -> ets:tab2list(?COUNTED) end)).
 
 %% Does nothing without the tables, which end with the distribution.
+-spec quietly(fun(() -> boolean() | Result)) -> ok | Result.
 quietly(Do) ->
     try Do() of
         true -> ok;

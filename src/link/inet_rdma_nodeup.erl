@@ -168,8 +168,7 @@ attach(Error, _Link) ->
 
 cannot_begin(Reason, #{node := Node}) ->
     ok = inet_rdma_modules:load_all(),
-    Words = unicode:characters_to_binary(inet_rdma_error:format(Reason)),
-    ok = not_up(failed, Node, <<"its session cannot begin: ", Words/binary>>),
+    ok = not_up(failed, Node, <<"its session cannot begin: ", (inet_rdma_text:reason(Reason))/binary>>),
     {error, Reason}.
 
 %% Tells whether to ask TLS for the socket. False after a failure, for the time of the option fallback_retry_ms.

@@ -51,8 +51,7 @@ offered_compression(Compress, Connection) ->
 listens_for(none, _Connection) ->
     0;
 listens_for({Ip, TcpPort}, Connection) ->
-    IsAny = lists:all(fun(Part) -> Part =:= 0 end, tuple_to_list(Ip)),
-    case IsAny orelse inet_rdma_transport:ends(Connection) of
+    case inet_rdma_ip:is_any(Ip) orelse inet_rdma_transport:ends(Connection) of
         true -> TcpPort;
         {ok, {{Ip, _}, _Peer}} -> TcpPort;
         _ -> 0

@@ -18,6 +18,8 @@
 
 -include_lib("kernel/include/dist_util.hrl").
 
+-import(inet_rdma_clock, [left/1, now_ms/0]).
+
 %% How the link has begun, in the supervisor's process dictionary. listens: where the peer accepts connections; none: it
 %% is not known. via: the neighbour that carries the connection; none: it is direct.
 -define(BEGUN, ?MODULE).
@@ -186,7 +188,3 @@ offer(Offer) ->
         #{via := none} -> Offer;
         #{} -> Offer#{settles := false, eager := false}
     end.
-
-left(Until) -> max(0, Until - now_ms()).
-
-now_ms() -> erlang:monotonic_time(millisecond).

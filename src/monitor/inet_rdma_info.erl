@@ -169,20 +169,10 @@ complete(#{node := Node, fabric := Fabric, why := Why, state := State, landing_s
 percent(_Part, 0) -> 0.0;
 percent(Part, Whole) -> 100 * Part / Whole.
 
-%% The connections as a table for the shell, in the manner of inet:i/0. Columns are as wide as their widest field; why,
-%% the last one, is not padded. Empty if there is no connection.
+%% The connections as a table for the shell, in the manner of inet:i/0. Empty if there is no connection.
 -spec table([inet_rdma:info()]) -> iodata().
-table([]) ->
-    [];
-table(Infos) ->
-    Rows = [header() | [row(Info) || Info <- Infos]],
-    Widths = lists:foldl(fun widest/2, [0 || _ <- header()], Rows),
-    [line(Row, Widths) || Row <- Rows].
-
-widest(Row, Widest) -> lists:zipwith(fun max/2, [string:length(Field) || Field <- Row], Widest).
-
-line([Why], [_Width]) -> [Why, $\n];
-line([Field | Fields], [Width | Widths]) -> [string:pad(Field, Width), $\s | line(Fields, Widths)].
+table([]) -> [];
+table(Infos) -> inet_rdma_text:table([header() | [row(Info) || Info <- Infos]], " ").
 
 header() ->
     ["Node", "Fabric", "State", "Recv", "Recv Packets", "Sent", "Sent Packets", "Direct", "Queued", "Losses", "Resumes",

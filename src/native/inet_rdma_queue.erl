@@ -67,4 +67,4 @@ reason(#{native := Native}) ->
     end.
 
 why(unknown) -> <<"its port was closed">>;
-why(Reason) -> unicode:characters_to_binary(inet_rdma_error:format(Reason)).
+why(Reason) -> inet_rdma_text:reason(Reason).

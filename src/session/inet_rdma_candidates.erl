@@ -71,7 +71,7 @@
             told := inet_rdma_told:state()}) -> t().
 new(#{peer := Peer, reached := Reached, told := Told}) ->
     Dialled = [Address || {dialled, Address} <- Reached],
-    Empty = #candidates{told = Told, reached = Dialled, host = inet_rdma_told:of_host()},
+    Empty = #candidates{told = Told, reached = Dialled, host = inet_rdma_ip:of_host()},
     Others = Dialled ++ [Peer || Peer =/= none],
     {Used, Former} = case {came_from(Reached, Told), Others} of
                          {{ok, From}, _} -> {[From], Others};
@@ -133,7 +133,7 @@ is_own(#candidate{origin = Origin}, Told, _Host) when Told =:= none; Told =:= aw
     Origin =/= told;
 is_own(#candidate{address = {Ip, Port}, origin = Origin, is_reached = IsReached}, Told, Host) ->
     Port =:= inet_rdma_told:port(Told) andalso
-        case lists:member(Ip, Host) orelse inet_rdma_told:is_loopback(Ip) of
+        case lists:member(Ip, Host) orelse inet_rdma_ip:is_loopback(Ip) of
             true -> inet_rdma_told:accepts_here(Ip, Told);
             false -> (Origin =:= used orelse IsReached)
                          andalso lists:keymember(Ip, 1, inet_rdma_told:addresses(Told))

@@ -31,6 +31,8 @@
 %% Called by inet_rdma_bounded.
 -export([ask/4]).
 
+-import(inet_rdma_clock, [deadline/1, left/1]).
+
 -include_lib("kernel/include/logger.hrl").
 
 -define(MAGIC, "inet_rdma detour").
@@ -122,15 +124,11 @@ first([{Via, ViaSession} | Others], Node, Deadline, _Last) ->
 
 refused(Via, Node, Reason) ->
     ok = inet_rdma_recorder:record(redial, Node, #{cause => Reason, why => ["over ", Via]}),
-    Why = unicode:characters_to_binary(io_lib:format("~tp", [Reason])),
+    Why = inet_rdma_text:text("~tp", [Reason]),
     %% The others say nothing of the neighbour: a newer request has displaced this one, for example.
     _ = lists:member(Reason, [timeout, closed, econnreset]) orelse
         inet_rdma_links:failed(way(Via, Node), Why, ?FORGET_MS),
     ok.
-
-deadline(TimeoutMs) -> erlang:monotonic_time(millisecond) + TimeoutMs.
-
-left(Deadline) -> max(0, Deadline - erlang:monotonic_time(millisecond)).
 
 %% Asks one neighbour, in a process of its own: TLS's connections are linked to it. Owner gets the connection.
 -spec ask({Via :: binary(), inet_rdma_session:t()}, Node :: binary(), Owner :: pid(), TimeoutMs :: non_neg_integer()) ->

@@ -6,6 +6,8 @@
 -export([set_fact/3, fact/2, forget/1]).
 -export_type([carried/0, fact/0]).
 
+-import(inet_rdma_links, [quietly/1, rows/1]).
+
 %% {Relay, Asker, {asking, origin(), Since}} or {Relay, Asker, {open, From, To}}, or {Attempt, none, seeking}. Asker:
 %% the name of the session between this node and the node that asks. A row ends with its process: one whose process was
 %% killed is removed by the next look at the table.
@@ -78,9 +80,7 @@ origin(Address) -> Address.
 displace(Relay) -> removed(Relay, {asking, '_', '_'}) andalso exit(Relay, shutdown).
 
 removed(Relay, State) ->
-    try ets:select_delete(?TABLE, [{{Relay, '_', State}, [], [true]}]) =:= 1
-    catch error:badarg -> false
-    end.
+    1 =:= quietly(fun() -> ets:select_delete(?TABLE, [{{Relay, '_', State}, [], [true]}]) end).
 
 %% The caller's asker has proved the secret. full: at a bound, or displaced. Of two relays that take the last place both
 %% may be refused.
@@ -123,9 +123,7 @@ leave() ->
 carried() -> [{From, To} || {_, _, {open, From, To}} <- living()].
 
 living() ->
-    Rows = try ets:tab2list(?TABLE)
-           catch error:badarg -> []
-           end,
+    Rows = rows(quietly(fun() -> ets:tab2list(?TABLE) end)),
     {Living, Dead} = lists:partition(fun({Relay, _, _}) -> is_process_alive(Relay) end, Rows),
     _ = [ok = quietly(fun() -> ets:delete(?TABLE, Relay) end) || {Relay, _, _} <- Dead],
     Living.
@@ -141,21 +139,11 @@ set_fact(Name, Fact, Value) ->
 %% none: it is not known.
 -spec fact(Name :: binary(), fact()) -> Value :: term() | none.
 fact(Name, Fact) ->
-    try ets:lookup(?FACTS, {Name, Fact}) of
+    case quietly(fun() -> ets:lookup(?FACTS, {Name, Fact}) end) of
         [{_, Value}] -> Value;
-        [] -> none
-    catch
-        error:badarg -> none
+        _ -> none
     end.
 
 %% The session has ended.
 -spec forget(Name :: binary()) -> ok.
 forget(Name) -> quietly(fun() -> ets:match_delete(?FACTS, {{Name, '_'}, '_'}) end).
-
-%% Does nothing without the tables, which end with the distribution.
-quietly(Do) ->
-    try Do() of
-        true -> ok
-    catch
-        error:badarg -> ok
-    end.

@@ -13,6 +13,8 @@
 -export([init/2, loop/1]).
 -export_type([options/0]).
 
+-import(inet_rdma_clock, [now_ms/0]).
+
 -record(attempt, {
     to :: inet_rdma_told:address() | detour,
     connected_at = none :: integer() | none
@@ -395,5 +397,3 @@ wait_ms(#dialer{look_up = LookUp, candidates = Candidates, attempts = Attempts, 
 %% Attempts that fail alike are one event.
 record(Cause, Why, #dialer{node = Node}) ->
     inet_rdma_recorder:record(redial, Node, #{cause => Cause, why => Why}).
-
-now_ms() -> erlang:monotonic_time(millisecond).

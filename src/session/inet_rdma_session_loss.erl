@@ -5,6 +5,8 @@
          handle_down/3, handle_retry/1, take_timers/1, why_not_resumed/1, suspicion/1, facts/1, stop/1]).
 -export_type([t/0, peer/0, reason/0, suspicion/0]).
 
+-import(inet_rdma_text, [text/2]).
+
 %% since: as of erlang:monotonic_time/0. suspicion: the kind of path that is only suspected; none: a path is lost.
 %% dialer: the process that makes the connection (inet_rdma_dialer). has_bound: the time of survive_ms is running, as no
 %% path carries the link. is_narrow: attempts make connections of small segments. timers: what the guard does with its
@@ -156,8 +158,6 @@ why_not_resumed(#{why := Why, dialer := Dialer} = Loss) ->
             text("nothing carried it for the time of the option survive_ms (~ts); the last attempt to connect failed: "
                  "~tp", [Why, Failure])
     end.
-
-text(Format, Arguments) -> unicode:characters_to_binary(io_lib:format(Format, Arguments)).
 
 %% The reason of the loss, and the time since then, in native units.
 -spec facts(t()) -> {reason(), Why :: binary(), Duration :: integer()}.

@@ -13,7 +13,7 @@
 -module(inet_rdma_told).
 
 -export([tell/2, hear/2, own/2, message/1, parse/1, addresses/1, port/1, instance/1]).
--export([of_host/0, is_loopback/1, is_same_host/1, accepts_here/2]).
+-export([is_same_host/1, accepts_here/2]).
 -export_type([t/0, state/0, address/0]).
 
 -record(told, {
@@ -74,23 +74,13 @@ own(Listens, Own) ->
 
 %% The addresses at which a listener that is bound to this one accepts connections.
 listens_at(Bound, Own) ->
-    case is_any(Bound) of
+    case inet_rdma_ip:is_any(Bound) of
         false -> [Bound];
-        true -> first(Own, [Ip || Ip <- of_host(), tuple_size(Ip) =:= tuple_size(Bound)])
+        true -> first(Own, [Ip || Ip <- inet_rdma_ip:of_host(), tuple_size(Ip) =:= tuple_size(Bound)])
     end.
-
-is_any(Ip) -> lists:all(fun(Part) -> Part =:= 0 end, tuple_to_list(Ip)).
 
 first(none, Ips) -> Ips;
 first(Own, Ips) -> [Own | lists:delete(Own, Ips)].
-
-%% The addresses of this host, as far as the system says.
--spec of_host() -> [inet:ip_address()].
-of_host() ->
-    case inet:getifaddrs() of
-        {ok, Interfaces} -> [Ip || {_Name, Options} <- Interfaces, {addr, Ip} <- Options];
-        {error, _} -> []
-    end.
 
 is_for_others({127, _, _, _}) -> false;
 is_for_others({169, 254, _, _}) -> false;
@@ -163,12 +153,8 @@ is_same_host(#told{network = Network, boot = Boot}) ->
     Network =:= OwnNetwork andalso Boot =:= erlang:md5(OwnBoot);
 is_same_host(_NoneOrAwaited) -> false.
 
-%% Whether no other host answers at an address.
--spec is_loopback(inet:ip_address()) -> boolean().
-is_loopback({127, _, _, _}) -> true;
-is_loopback(Ip) -> Ip =:= {0, 0, 0, 0, 0, 0, 0, 1}.
-
 %% Whether the peer accepts connections at this address of this host, which is the peer's, too.
 -spec accepts_here(inet:ip_address(), state()) -> boolean().
-accepts_here(Ip, #told{bound = Bound} = Told) -> is_same_host(Told) andalso (is_any(Bound) orelse Bound =:= Ip);
+accepts_here(Ip, #told{bound = Bound} = Told) ->
+    is_same_host(Told) andalso (inet_rdma_ip:is_any(Bound) orelse Bound =:= Ip);
 accepts_here(_Ip, _NoneOrAwaited) -> false.

@@ -9,7 +9,8 @@
 
 -include_lib("kernel/include/logger.hrl").
 
--import(inet_rdma_settlement_message, [cut/1, reason/1, text/2]).
+-import(inet_rdma_settlement_message, [cut/1]).
+-import(inet_rdma_text, [reason/1, text/2]).
 
 %% The facts of a node with a shm_directory in its hello: its user namespace, and an acceptor's socket file.
 -type fact() :: {UserNamespace :: integer(), file()}.

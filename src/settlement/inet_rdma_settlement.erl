@@ -39,9 +39,11 @@
 
 -include("inet_rdma_settling.hrl").
 
+-import(inet_rdma_clock, [now_ms/0]).
 -import(inet_rdma_settlement_message, [tell/2, hear/2, next/1, parse/3, with_key/2, without_key/3]).
--import(inet_rdma_settlement_message, [greet/2, now_ms/0, cut/1, text/2]).
+-import(inet_rdma_settlement_message, [greet/2, cut/1]).
 -import(inet_rdma_settlement_way, [key/1, keys/3]).
+-import(inet_rdma_text, [text/2]).
 
 %% The version of the settlement of streams.
 -define(STREAM_VERSION, 1).

@@ -5,10 +5,10 @@
 
 -include("inet_rdma_settling.hrl").
 
--import(inet_rdma_settlement_message, [greet/2, tell/2, hear/2, cut/1, left/1, reason/1, text/2, broken/1]).
--import(inet_rdma_settlement_message, [with_key/2, without_key/3]).
+-import(inet_rdma_settlement_message, [greet/2, tell/2, hear/2, cut/1, left/1, broken/1, with_key/2, without_key/3]).
 -import(inet_rdma_settlement_policy, [tried/2]).
 -import(inet_rdma_settlement_way, [key/1, keys/3]).
+-import(inet_rdma_text, [reason/1, text/2]).
 
 %% The hello names a listener over shm: a place is reserved for the peer, which may have connected already.
 -record(offered, {

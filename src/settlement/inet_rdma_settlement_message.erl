@@ -6,7 +6,7 @@
 
 -export([greet/2, is_hello/1, tell/2, hear/2, next/1, parse/3, with_key/2, without_key/3]).
 -export([passive/1, active_once/1]).
--export([left/1, now_ms/0, cut/1, is_file_fact/1, reason/1, text/2, broken/1]).
+-export([left/1, cut/1, is_file_fact/1, broken/1]).
 
 -include("inet_rdma_settling.hrl").
 
@@ -197,16 +197,6 @@ is_text(Text) ->
 cut(Why) when byte_size(Why) =< ?TEXT_BYTES_MAX -> Why;
 cut(Why) -> unicode:characters_to_binary(string:slice(Why, 0, ?TEXT_BYTES_MAX div 4)).
 
--spec now_ms() -> integer().
-now_ms() -> erlang:monotonic_time(millisecond).
-
 %% Milliseconds until the deadline.
 -spec left(settling()) -> non_neg_integer().
-left(#settling{deadline = Deadline}) ->
-    max(0, Deadline - now_ms()).
-
--spec reason(inet_rdma:reason()) -> binary().
-reason(Reason) -> unicode:characters_to_binary(inet_rdma_error:format(Reason)).
-
--spec text(io:format(), [term()]) -> binary().
-text(Format, Arguments) -> unicode:characters_to_binary(io_lib:format(Format, Arguments)).
+left(#settling{deadline = Deadline}) -> inet_rdma_clock:left(Deadline).

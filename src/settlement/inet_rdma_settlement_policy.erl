@@ -14,7 +14,8 @@
 
 -include("inet_rdma_settling.hrl").
 
--import(inet_rdma_settlement_message, [reason/1, text/2, broken/1]).
+-import(inet_rdma_settlement_message, [broken/1]).
+-import(inet_rdma_text, [reason/1, text/2]).
 
 %% tcp: of a stream.
 -type fabric() :: inet_rdma_options:fabric().

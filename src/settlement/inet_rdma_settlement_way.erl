@@ -11,7 +11,8 @@
 
 -include("inet_rdma_settling.hrl").
 
--import(inet_rdma_settlement_message, [left/1, reason/1, broken/1]).
+-import(inet_rdma_settlement_message, [left/1, broken/1]).
+-import(inet_rdma_text, [reason/1]).
 
 %% Addresses of the peer's devices that are tried at most.
 -define(ADDRESSES_MAX, 4).
@@ -84,7 +85,7 @@ connected(_TimeoutMs, _Settling, _Fabric, {error, Reason}) ->
 by_preference(#settling{channel = {Module, Channel}}, Texts) ->
     case Module:ends(Channel) of
         {ok, {_Own, {Ip, _}}} ->
-            Same = list_to_binary(inet:ntoa(Ip)),
+            Same = inet_rdma_ip:text(Ip),
             {First, Others} = lists:partition(fun(Address) -> Address =:= Same end, [as_ntoa(Text) || Text <- Texts]),
             lists:sublist(First ++ Others, ?ADDRESSES_MAX);
         {error, _} ->
@@ -94,7 +95,7 @@ by_preference(#settling{channel = {Module, Channel}}, Texts) ->
 %% Normalises an address: inet takes forms that the native library does not.
 as_ntoa(Text) ->
     {ok, Ip} = inet:parse_strict_address(binary_to_list(Text)),
-    list_to_binary(inet:ntoa(Ip)).
+    inet_rdma_ip:text(Ip).
 
 %% A listener for the peer that has the token. Id is in the message that announces it.
 -spec expect(#settling{}, fabric()) ->
@@ -120,11 +121,9 @@ own_addresses(_Settling, shm) ->
 own_addresses(Settling, tcp) ->
     {ok, [own_address(Settling)]};
 own_addresses(_Settling, verbs) ->
-    {ok, Interfaces} = inet:getifaddrs(),
-    Own = [list_to_binary(inet:ntoa(Address)) || {_, Properties} <- Interfaces, {addr, Address} <- Properties],
     case inet_rdma_nif:check_verbs() of
         ok ->
-            case inet_rdma_nif:verbs_addresses(Own) of
+            case inet_rdma_nif:verbs_addresses([inet_rdma_ip:text(Ip) || Ip <- inet_rdma_ip:of_host()]) of
                 {ok, []} -> {error, <<"no address of this host belongs to an RDMA device">>};
                 {ok, Addresses} -> {ok, Addresses};
                 {error, Reason} -> {error, reason(Reason)}
@@ -136,7 +135,7 @@ own_addresses(_Settling, verbs) ->
 %% The own address to which the peer has connected.
 own_address(#settling{channel = {Module, Channel}}) ->
     case Module:ends(Channel) of
-        {ok, {{Ip, _}, _Peer}} -> list_to_binary(inet:ntoa(Ip));
+        {ok, {{Ip, _}, _Peer}} -> inet_rdma_ip:text(Ip);
         {error, _} -> throw(closed)
     end.
 

@@ -12,7 +12,7 @@
 connect(Host, {_Port, #{connect_timeout_ms := LimitMs}, SocketOptions} = Settings, Timeout) ->
     %% A number is less than any atom: infinity.
     BoundMs = min(LimitMs, max(1, Timeout)),
-    Deadline = inet_rdma_transfer:deadline(BoundMs),
+    Deadline = inet_rdma_clock:deadline(BoundMs),
     Result = case SocketOptions of
                  #{tls := none} -> connect_native(Host, Settings, Deadline);
                  #{} -> connect_tls(Host, Settings, Deadline)
@@ -28,7 +28,7 @@ connect_tls(Host, {Port, Config, #{ip := Own, family := Family} = SocketOptions}
         {ok, [Ip | _]} ->
             case inet_rdma_stream_tls:start() of
                 ok ->
-                    LeftMs = max(1, inet_rdma_transfer:left(Deadline)),
+                    LeftMs = max(1, inet_rdma_clock:left(Deadline)),
                     inet_rdma_stream_guard:connect(Host, Port, SocketOptions#{family := family_of(Ip)}, Config, LeftMs);
                 Error ->
                     Error
@@ -46,8 +46,8 @@ connect_native(Host, {Port, Config, #{ip := Own, family := Family}}, Deadline) -
 
 %% The first address at which the connection succeeds. Each has its share of the time that is left.
 connect_first(From, [Ip | Others], Port, Config, Deadline) ->
-    LeftMs = inet_rdma_transfer:left(Deadline),
-    case connect_from(From, list_to_binary(inet:ntoa(Ip)), Port, Config, max(1, LeftMs div (1 + length(Others)))) of
+    LeftMs = inet_rdma_clock:left(Deadline),
+    case connect_from(From, inet_rdma_ip:text(Ip), Port, Config, max(1, LeftMs div (1 + length(Others)))) of
         {error, Reason} when Others =/= [], LeftMs > 0 ->
             case is_elsewhere(Reason) of
                 true -> connect_first(From, Others, Port, Config, Deadline);
@@ -79,7 +79,7 @@ connect_from(From, Address, Port, #{fabric := Fabric} = Config, BoundMs) ->
 -spec is_local(inet:hostname() | inet:ip_address()) -> {ok, boolean()} | {error, inet:posix()}.
 is_local(Host) ->
     case addresses(Host, any) of
-        {ok, [Address | _]} -> {ok, inet_rdma_nif:is_local(list_to_binary(inet:ntoa(Address)))};
+        {ok, [Address | _]} -> {ok, inet_rdma_nif:is_local(inet_rdma_ip:text(Address))};
         Error -> Error
     end.
 
@@ -89,7 +89,7 @@ own_address(any) ->
     {ok, <<>>};
 own_address(Ip) ->
     case is_local(Ip) of
-        {ok, true} -> {ok, list_to_binary(inet:ntoa(Ip))};
+        {ok, true} -> {ok, inet_rdma_ip:text(Ip)};
         _ -> {error, eaddrnotavail}
     end.
 
@@ -97,7 +97,7 @@ own_address(Ip) ->
 resolve(Host, Family, _Deadline) when is_tuple(Host) ->
     addresses(Host, Family);
 resolve(Host, Family, Deadline) ->
-    case inet_rdma_bounded:call(?MODULE, addresses, [Host, Family], inet_rdma_transfer:left(Deadline)) of
+    case inet_rdma_bounded:call(?MODULE, addresses, [Host, Family], inet_rdma_clock:left(Deadline)) of
         {ok, Result} -> Result;
         {exit, _Crash} -> {error, einval};
         timeout -> {error, etimedout}

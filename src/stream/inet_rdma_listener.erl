@@ -42,7 +42,7 @@ logger_process() ->
     end.
 
 %% The caller owns the stream.
--spec accept(t(), inet_rdma_transfer:deadline()) ->
+-spec accept(t(), inet_rdma_clock:deadline()) ->
           {ok, inet_rdma_nif:conn(), Id :: pos_integer()} | {error, inet_rdma:reason()}.
 accept(#inet_rdma_listener{listener = {tls, Pid}}, Deadline) ->
     inet_rdma_stream_listener:accept(Pid, Deadline);
@@ -54,7 +54,7 @@ accept(Native, Id, Config, Deadline) ->
         empty ->
             receive
                 {'$inet_rdma', Id, acceptable} -> accept(Native, Id, Config, Deadline)
-            after inet_rdma_transfer:left(Deadline) ->
+            after inet_rdma_clock:left(Deadline) ->
                 ok = inet_rdma_nif:stop_accepting(Native),
                 inet_rdma_transfer:flush(Id, acceptable),
                 {error, timeout}

@@ -45,11 +45,11 @@ connect(Host, Port, SocketOptions, Config, BoundMs) ->
 -spec do_connect(User, inet:hostname() | inet:ip_address(), inet:port_number(), inet_rdma_socket_options:options(),
                  inet_rdma_options:config(), BoundMs :: pos_integer()) -> no_return() when User :: {pid(), reference()}.
 do_connect({User, Ref}, Host, Port, SocketOptions, Config, BoundMs) ->
-    DeadlineMs = erlang:monotonic_time(millisecond) + BoundMs,
+    DeadlineMs = inet_rdma_clock:deadline(BoundMs),
     case inet_rdma_stream_tls:connect(Host, Port, SocketOptions, DeadlineMs) of
         {ok, Socket} ->
             Connection = inet_rdma_transport:tls(Socket),
-            LeftMs = max(1, DeadlineMs - erlang:monotonic_time(millisecond)),
+            LeftMs = max(1, inet_rdma_clock:left(DeadlineMs)),
             case inet_rdma_stream:settle(initiator, Connection, Config#{connect_timeout_ms := LeftMs}) of
                 {ok, Stream} -> run(Stream, Connection, {User, Ref});
                 {error, Reason} -> exit({shutdown, Reason})

@@ -71,7 +71,7 @@ accept(Listener, Monitor, DeadlineMs) ->
             receive
                 {Ref, acceptable} -> accept(Listener, Monitor, DeadlineMs);
                 {'DOWN', Monitor, process, Listener, _} -> {error, closed}
-            after left(DeadlineMs) ->
+            after inet_rdma_clock:left(DeadlineMs) ->
                 _ = call(Listener, {stop_accepting, Ref}),
                 receive {Ref, acceptable} -> ok after 0 -> ok end,
                 {error, timeout}
@@ -79,9 +79,6 @@ accept(Listener, Monitor, DeadlineMs) ->
         closed ->
             {error, closed}
     end.
-
-left(infinity) -> infinity;
-left(DeadlineMs) -> max(0, DeadlineMs - now_ms()).
 
 call(Listener, Request) ->
     try gen_server:call(Listener, Request, infinity)
@@ -192,18 +189,16 @@ log({shutdown, {refused, Why}}, #listener{log_limit = Limit, port = Port}) ->
 log(_Reason, _State) ->
     ok.
 
-now_ms() -> erlang:monotonic_time(millisecond).
-
 %% Waits for a connection, and becomes the guard of its stream.
 -spec arrive(Listener :: pid(), ssl:sslsocket(), inet_rdma_options:config()) -> no_return().
 arrive(Listener, ListenSocket, #{connect_timeout_ms := BoundMs} = Config) ->
     case ssl:transport_accept(ListenSocket) of
         {ok, Transport} ->
             Listener ! {arrived, self()},
-            DeadlineMs = now_ms() + BoundMs,
+            DeadlineMs = inet_rdma_clock:deadline(BoundMs),
             case inet_rdma_stream_tls:accept(Transport, BoundMs) of
                 {ok, Socket} ->
-                    Left = Config#{connect_timeout_ms := max(1, left(DeadlineMs))},
+                    Left = Config#{connect_timeout_ms := max(1, inet_rdma_clock:left(DeadlineMs))},
                     settle(Listener, inet_rdma_transport:tls(Socket), Left);
                 {error, Reason} ->
                     exit({shutdown, not_inside_tls(Reason)})

@@ -77,7 +77,7 @@ greeted(Socket, TimeoutMs) ->
         {error, timeout}
     end.
 
-left(DeadlineMs) -> max(1, DeadlineMs - erlang:monotonic_time(millisecond)).
+left(DeadlineMs) -> max(1, inet_rdma_clock:left(DeadlineMs)).
 
 %% If the peer reads nothing, the connection ends, and the process that writes to it does not block.
 common() ->

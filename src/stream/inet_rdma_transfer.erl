@@ -1,11 +1,9 @@
 %% Sends and receives for which the caller waits. The native side wakes the caller by {'$inet_rdma', Id, What}.
 -module(inet_rdma_transfer).
 
--export([send/3, recv/4, deadline/1, left/1, flush/2]).
--export_type([deadline/0]).
+-export([send/3, recv/4, flush/2]).
 
-%% As of erlang:monotonic_time(millisecond).
--type deadline() :: integer() | infinity.
+-import(inet_rdma_clock, [deadline/1, left/1]).
 
 %% Each call of the native side looks at all binaries of the send: more of them are joined first.
 -define(BINARIES_MAX, 1024).
@@ -95,11 +93,3 @@ disarm(Conn, Id, What) ->
 -spec flush(Id :: pos_integer(), acceptable | readable | writable) -> ok.
 flush(Id, What) ->
     receive {'$inet_rdma', Id, What} -> ok after 0 -> ok end.
-
--spec deadline(timeout()) -> deadline().
-deadline(infinity) -> infinity;
-deadline(TimeoutMs) -> erlang:monotonic_time(millisecond) + TimeoutMs.
-
--spec left(deadline()) -> timeout().
-left(infinity) -> infinity;
-left(DeadlineMs) -> max(0, DeadlineMs - erlang:monotonic_time(millisecond)).

@@ -156,7 +156,7 @@ tell(Send, Message, Keys) ->
 native(Call) ->
     try Call() of
         ok -> ok;
-        {error, Reason} -> {error, {peer_misbehaved, unicode:characters_to_binary(inet_rdma_error:format(Reason))}}
+        {error, Reason} -> {error, {peer_misbehaved, inet_rdma_text:reason(Reason)}}
     catch
         error:badarg -> {error, {unknown, <<"inet_rdma_nif was loaded anew, and there can be no new key">>}}
     end.
