@@ -32,20 +32,9 @@
 
 %% State of the supervisor, in its process dictionary: the functions of #hs_data{} get no argument but the socket.
 -record(supervised, {
-    driver :: inet_rdma_transport:driver(),
-    connection :: inet_rdma_transport:t(),
-    role :: initiator | acceptor,
-    %% The peer's name; for a peer that has no name yet, its host; empty until an acceptor knows it.
-    node = <<>> :: binary(),
+    link :: inet_rdma_nodeup:link(),
     %% Where an initiator's connection has led.
     address :: undefined | #net_address{},
-    %% none: an acceptor that has no message of the peer yet.
-    config :: inet_rdma_options:config() | none,
-    %% The port for a session that this node has offered; none: it needs none.
-    place = none :: port() | none,
-    %% The offers of this node and of the peer.
-    own_offer = none :: inet_rdma_offer:offer(),
-    offer = none :: inet_rdma_offer:offer(),
     %% none: it is not decided yet what carries the link.
     up = none :: inet_rdma_nodeup:up() | none
 }).
@@ -132,7 +121,7 @@ do_accept(Driver, Kernel, AcceptPid, Accepted, MyNode, Allowed, SetupTime) ->
             ok = inet_rdma_modules:load_for_link(),
             Timer = dist_util:start_timer(SetupTime),
             {Connection, Permitted} = accepted(inet_rdma_dist_start:security(), Driver, Accepted, Allowed),
-            keep(#supervised{driver = Driver, connection = Connection, role = acceptor, config = none}),
+            keep(#supervised{link = link(Driver, acceptor, Connection)}),
             Data = hs_data(Connection),
             dist_util:handshake_other_started(
               Data#hs_data{kernel_pid = Kernel, this_node = MyNode, timer = Timer, allowed = Permitted});
@@ -157,15 +146,20 @@ do_setup(Driver, Kernel, Node, Type, MyNode, LongOrShortNames, SetupTime) ->
     ok = inet_rdma_modules:load_for_link(),
     Timer = dist_util:start_timer(SetupTime),
     Config = inet_rdma_dist_start:config(Node),
-    {Connection, Host, LeadsTo, Version} =
+    #{connection := Connection, host := Host, leads_to := LeadsTo, address := Listens, via := Via, version := Version} =
         inet_rdma_setup:connect(Driver, Node, LongOrShortNames, Config, {Timer, SetupTime}),
-    Address = net_address(LeadsTo, Host, Driver),
-    keep(#supervised{driver = Driver, connection = Connection, role = initiator, node = atom_to_binary(Node),
-                     address = Address, config = Config}),
+    Link = link(Driver, initiator, Connection),
+    keep(#supervised{address = net_address(LeadsTo, Host, Driver),
+                     link = Link#{node := atom_to_binary(Node), config := Config, address := Listens, via := Via}}),
     Data = hs_data(Connection),
     dist_util:handshake_we_started(
       Data#hs_data{kernel_pid = Kernel, other_node = Node, this_node = MyNode, timer = Timer,
                    other_version = Version, request_type = Type}).
+
+link(Driver, Role, Connection) ->
+    #{driver => Driver, role => Role, connection => Connection, node => <<>>, config => none, place => none,
+      own_offer => none, offer => none, listens => persistent_term:get(?LISTENS(Driver), none), address => none,
+      via => none}.
 
 hs_data(Connection) ->
     #hs_data{
@@ -192,10 +186,10 @@ kept() -> get(?MODULE).
 %% may ask for the link at the acceptor's node at once. So the acceptor decides first, if that needs no message of the
 %% peer, and sends it when the VM knows the link; the port of a session keeps the VM's packets until then.
 send(_Socket, Message) ->
-    #supervised{role = Role, connection = Connection} = Supervised = kept(),
-    case outgoing(iolist_to_binary(Message), Role, Supervised) of
+    #supervised{link = #{role := Role, connection := Connection} = Link} = Supervised = kept(),
+    case outgoing(iolist_to_binary(Message), Supervised) of
         <<$a, _/binary>> = Answer when Role =:= acceptor ->
-            Prepared = inet_rdma_nodeup:decide(as_link(Supervised)),
+            Prepared = inet_rdma_nodeup:decide(Link),
             _ = put(?PREPARED, Prepared),
             _ = put(?ANSWER, {handshake, Answer}),
             case Prepared of
@@ -206,7 +200,7 @@ send(_Socket, Message) ->
         Outgoing -> inet_rdma_transport:send(Connection, Outgoing)
     end.
 
-answer(#supervised{connection = Connection}) ->
+answer(#supervised{link = #{connection := Connection}}) ->
     case erase(?ANSWER) of
         undefined -> ok;
         {handshake, Answer} -> inet_rdma_transport:send(Connection, Answer);
@@ -215,45 +209,42 @@ answer(#supervised{connection = Connection}) ->
     end.
 
 %% The acceptor gives a name to a node that has none.
-outgoing(<<"snamed:", Length:16, Name:Length/binary, _/binary>> = Message, _Role, Supervised) ->
-    keep(Supervised#supervised{node = inet_rdma_offer:utf8(Name)}),
+outgoing(<<"snamed:", Length:16, Name:Length/binary, _/binary>> = Message, #supervised{link = Link} = Supervised) ->
+    keep(Supervised#supervised{link = Link#{node := inet_rdma_offer:utf8(Name)}}),
     Message;
-outgoing(<<$N, _/binary>> = Message, Role, #supervised{config = Config, node = Node} = Supervised) ->
-    #supervised{connection = Connection, driver = Driver, offer = Peer} = Supervised,
-    Listens = persistent_term:get(?LISTENS(Driver), none),
-    {Own, Place} = inet_rdma_own_offer:new(Role, Connection, Listens, Node, Config, Peer),
-    Offer = inet_rdma_setup:offer(Own),
-    keep(Supervised#supervised{own_offer = Offer, place = Place}),
+outgoing(<<$N, _/binary>> = Message, #supervised{link = #{role := Role} = Link} = Supervised) ->
+    {Offer, Place} = inet_rdma_own_offer:new(Link),
+    keep(Supervised#supervised{link = Link#{own_offer := Offer, place := Place}}),
     inet_rdma_offer:append(Role, Message, Offer);
-outgoing(Message, _Role, _Supervised) ->
+outgoing(Message, _Supervised) ->
     Message.
 
 %% dist_util expects lists.
 recv(_Socket, Length, Timeout) ->
-    #supervised{connection = Connection} = Supervised = kept(),
-    case receive_packet(Connection, Length, Timeout, Supervised) of
+    #supervised{link = Link} = Supervised = kept(),
+    case receive_packet(Length, Timeout, Link) of
         {ok, Message} when is_binary(Message) -> received(binary_to_list(Message), Supervised);
         {ok, Message} -> received(Message, Supervised);
         Error -> Error
     end.
 
 %% A session may begin behind the acceptor's last packet.
-receive_packet(Connection, Length, Timeout,
-               #supervised{role = initiator, own_offer = Own, offer = #{} = Peer} = Supervised) ->
+receive_packet(Length, Timeout,
+               #{role := initiator, connection := Connection, own_offer := Own, offer := #{} = Peer} = Link) ->
     case inet_rdma_offer:sessions(Own, Peer) of
         none ->
             inet_rdma_transport:recv(Connection, Length, Timeout);
         _ ->
             %% The peer checks the cookie meanwhile.
-            _ = put(?PREPARED, inet_rdma_nodeup:prepare(as_link(Supervised))),
+            _ = put(?PREPARED, inet_rdma_nodeup:prepare(Link)),
             inet_rdma_transport:recv_last(Connection, ?ACK_BYTES, Timeout)
     end;
-receive_packet(Connection, Length, Timeout, _Supervised) ->
+receive_packet(Length, Timeout, #{connection := Connection}) ->
     inet_rdma_transport:recv(Connection, Length, Timeout).
 
 %% The acceptor's first message. Only a handshake needs the options as they are now: a link that is up resumes with its
 %% own.
-received(Message, #supervised{config = none, connection = Connection} = Supervised) ->
+received(Message, #supervised{link = #{config := none, connection := Connection} = Link} = Supervised) ->
     First = list_to_binary(Message),
     case {inet_rdma_resume:is_resume(First), inet_rdma_detour:is_request(First)} of
         {true, _} ->
@@ -264,15 +255,15 @@ received(Message, #supervised{config = none, connection = Connection} = Supervis
             ok = inet_rdma_detour_relay:accept(Connection, First),
             exit(shutdown);
         {false, false} ->
-            received(Message, Supervised#supervised{config = inet_rdma_dist_start:config(no_node)})
+            received(Message, Supervised#supervised{link = Link#{config := inet_rdma_dist_start:config(no_node)}})
     end;
-received([$N | _] = Message, #supervised{role = Role, node = Known} = Supervised) ->
+received([$N | _] = Message, #supervised{link = #{role := Role, node := Known} = Link} = Supervised) ->
     {Name, Offer} = inet_rdma_offer:parse(Role, list_to_binary(Message)),
     Node = case Role of
                initiator -> Known;
                acceptor -> Name
            end,
-    keep(Supervised#supervised{node = Node, offer = Offer}),
+    keep(Supervised#supervised{link = Link#{node := Node, offer := Offer}}),
     {ok, Message};
 received(Message, Supervised) ->
     keep(Supervised),
@@ -288,27 +279,19 @@ resumed(refused) ->
     exit(shutdown).
 
 pre_nodeup(_Socket) ->
-    Supervised = kept(),
-    Link = as_link(Supervised),
+    #supervised{link = Link} = Supervised = kept(),
     case inet_rdma_nodeup:before_nodeup(erase(?PREPARED), Link) of
         {ok, Up, Connection} ->
             _ = [put(?ANSWER, {message, Last}) || Last <- [inet_rdma_nodeup:last_message(Link)], Last =/= none],
-            keep(Supervised#supervised{up = Up, connection = Connection}),
+            keep(Supervised#supervised{up = Up, link = Link#{connection := Connection}}),
             ok;
         Error ->
             Error
     end.
 
 post_nodeup(_Socket) ->
-    #supervised{up = Up} = Supervised = kept(),
-    inet_rdma_nodeup:after_nodeup(Up, as_link(Supervised)).
-
-as_link(#supervised{driver = Driver, role = Role, connection = Connection, node = Node, config = Config,
-                    place = Place, own_offer = Own, offer = Offer}) ->
-    #{listens := Address, via := Via} = inet_rdma_setup:begun(),
-    #{driver => Driver, role => Role, connection => Connection, node => Node, config => Config,
-      place => Place, own_offer => Own, offer => Offer, listens => persistent_term:get(?LISTENS(Driver), none),
-      address => Address, via => Via}.
+    #supervised{up = Up, link = Link} = kept(),
+    inet_rdma_nodeup:after_nodeup(Up, Link).
 
 controller() ->
     #supervised{up = #{controller := Controller}} = kept(),
@@ -321,9 +304,9 @@ handshake_complete(_Socket, Node, Handle) -> inet_rdma_controller:handshake_comp
 address_of(_Socket, Node) ->
     ok =:= answer(kept()) orelse ?shutdown(Node),
     case kept() of
-        #supervised{role = initiator, address = Address} ->
+        #supervised{link = #{role := initiator}, address = Address} ->
             Address;
-        #supervised{driver = Driver, connection = Connection} ->
+        #supervised{link = #{driver := Driver, connection := Connection}} ->
             AtHost = lists:dropwhile(fun(Char) -> Char =/= $@ end, atom_to_list(Node)),
             case {inet_rdma_transport:ends(Connection), AtHost} of
                 {{ok, {_Own, Address}}, [$@ | Host]} -> net_address(Address, Host, Driver);
@@ -356,7 +339,8 @@ setopts(Socket, Options) ->
 %% The values of this carrier's options are those with which the link was made.
 getopts(Socket, Keys) ->
     case kept() of
-        #supervised{config = Config} when is_map_key(hd(Keys), Config) -> inet_rdma_options:values(Config, Keys);
+        #supervised{link = #{config := Config}} when is_map_key(hd(Keys), Config) ->
+            inet_rdma_options:values(Config, Keys);
         #supervised{} -> inet_rdma_controller:getopts(controller(), Keys);
         undefined -> inet:getopts(Socket, Keys)
     end.

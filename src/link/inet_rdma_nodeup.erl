@@ -13,10 +13,11 @@
 
 %% A link whose peer has proved the cookie. place: the port for its session. own_offer: this node's, offer: the peer's.
 %% address: an initiator's; where the peer listens, none: not known. listens: where this node does. via: the neighbour
-%% over which an initiator has made the connection; none: it is direct.
+%% over which an initiator has made the connection; none: it is direct. node is empty, and config none, while an
+%% acceptor does not know them.
 -type link() :: #{driver := inet_rdma_transport:driver(), role := initiator | acceptor,
                   connection := inet_rdma_transport:t(), node := binary(),
-                  config := inet_rdma_options:config(), place := port() | none,
+                  config := inet_rdma_options:config() | none, place := port() | none,
                   own_offer := inet_rdma_offer:offer(), offer := inet_rdma_offer:offer(),
                   address := inet_rdma_told:address() | none, listens := inet_rdma_told:address() | none,
                   via := binary() | none}.

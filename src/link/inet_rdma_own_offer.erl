@@ -1,17 +1,19 @@
 %% What this node offers a peer in the handshake (inet_rdma_offer), and the port that it keeps for an offered session.
 -module(inet_rdma_own_offer).
 
--export([new/6]).
+-export([new/1]).
 
 %% Both sides expect a session once both have offered one, so what it needs is there before. An acceptor holds nothing
 %% for a peer that offers none, and for others no longer than the handshake may take.
 %%
-%% Listens: the address and the TCP port on which this node accepts connections; none: nowhere. Returns the offer, and
-%% the port; none: a session needs none, or is not offered.
--spec new(initiator | acceptor, inet_rdma_transport:t(), {inet:ip_address(), inet:port_number()} | none,
-          Node :: binary(), inet_rdma_options:config(), Peer :: inet_rdma_offer:offer()) ->
-          {inet_rdma_offer:offer(), port() | none}.
-new(Role, Connection, Listens, Node, #{compress := Compress} = Config, Peer) ->
+%% Returns the offer, and the port; none: a session needs none, or is not offered. Over a neighbour no queue pair is
+%% settled.
+-spec new(inet_rdma_nodeup:link()) -> {inet_rdma_offer:offer(), port() | none}.
+new(#{via := Via} = Link) when Via =/= none ->
+    {Offer, Port} = new(Link#{via := none}),
+    {Offer#{settles := false, eager := false}, Port};
+new(#{role := Role, connection := Connection, listens := Listens, node := Node, offer := Peer,
+      config := #{compress := Compress} = Config}) ->
     Compresses = offered_compression(Compress, Connection),
     Place = place(Role, Connection, Compresses, Node, Peer),
     Settles = inet_rdma_settlement_policy:settles(Node, Config, Place),

@@ -14,34 +14,33 @@
 %% Whatever the supervisor waits for ends with it: net_kernel may kill it at any time.
 -module(inet_rdma_setup).
 
--export([connect/5, begun/0, offer/1]).
+-export([connect/5]).
+-export_type([begun/0]).
 
 -include_lib("kernel/include/dist_util.hrl").
 
 -import(inet_rdma_clock, [left/1, now_ms/0]).
 
-%% How the link has begun, in the supervisor's process dictionary. listens: where the peer accepts connections; none: it
-%% is not known. via: the neighbour that carries the connection; none: it is direct.
--define(BEGUN, ?MODULE).
--type begun() :: #{listens := inet_rdma_told:address() | none, via := binary() | none}.
+%% How a link has begun. leads_to: the connection's other end: the peer's, or the neighbour's. address: where the peer
+%% accepts connections; none: it is not known. via: the neighbour that carries the connection; none: it is direct.
+-type begun() :: #{connection := inet_rdma_transport:t(), host := string(), leads_to := inet_rdma_told:address(),
+                   address := inet_rdma_told:address() | none, via := binary() | none, version := term()}.
 
 %% The version of the handshake of all nodes with inet_rdma ("Distribution Handshake" in the ERTS documentation).
 -define(VERSION, 6).
 %% The pause before another attempt to ask neighbours, while other links of this node do.
 -define(BUSY_MS, 100).
 
-%% The caller owns the connection. It exits if there is none. LeadsTo: the address of the connection's other end: of the
-%% peer, or of the neighbour.
+%% The caller owns the connection. It exits if there is none.
 -spec connect(inet_rdma_transport:driver(), node(), longnames | shortnames, inet_rdma_options:config(),
-              {Timer :: pid(), SetupMs :: pos_integer()}) ->
-          {inet_rdma_transport:t(), Host :: string(), LeadsTo :: inet_rdma_told:address(), Version :: term()}.
+              {Timer :: pid(), SetupMs :: pos_integer()}) -> begun().
 connect(Driver, Node, LongOrShortNames, Config, {Timer, SetupMs}) ->
     case may_detour(Config) andalso inet_rdma_detour:has_neighbours(atom_to_binary(Node)) of
         false ->
             {Host, Listens, Version} = inet_rdma_lookup:find(Driver, Node, LongOrShortNames),
             dist_util:reset_timer(Timer),
             Connection = connected(to(Driver, Host, Listens, net_kernel:connecttime()), Node, Listens),
-            begun_directly({Connection, Host, Listens, Version});
+            begun_directly(Connection, Host, Listens, Version);
         true ->
             any_way(Driver, Node, inet_rdma_lookup:split(Driver, Node, LongOrShortNames), Timer, SetupMs)
     end.
@@ -52,9 +51,8 @@ may_detour(#{detour := connect, required := false}) ->
     inet_rdma_nif:is_loaded();
 may_detour(_Config) -> false.
 
-begun_directly({_Connection, _Host, Listens, _Version} = Begun) ->
-    _ = put(?BEGUN, #{listens => Listens, via => none}),
-    Begun.
+begun_directly(Connection, Host, Listens, Version) ->
+    #{connection => Connection, host => Host, leads_to => Listens, address => Listens, via => none, version => Version}.
 
 any_way(Driver, Node, {_Name, Host} = Names, Timer, SetupMs) ->
     Now = now_ms(),
@@ -63,8 +61,7 @@ any_way(Driver, Node, {_Name, Host} = Names, Timer, SetupMs) ->
         {unreachable, Listens} ->
             case ask(atom_to_binary(Node), Now + SetupMs * 3 div 4) of
                 {ok, Tcp, Via} ->
-                    _ = put(?BEGUN, #{listens => Listens, via => Via}),
-                    over_a_neighbour(Tcp, Node, Host, Deadline);
+                    (over_a_neighbour(Tcp, Node, Host, Deadline))#{address => Listens, via => Via};
                 {error, _Why} ->
                     reached(directly(Driver, Names, Deadline), Node, Host, Timer)
             end;
@@ -74,7 +71,7 @@ any_way(Driver, Node, {_Name, Host} = Names, Timer, SetupMs) ->
 
 reached({ok, Connection, Listens, Version}, _Node, Host, Timer) ->
     dist_util:reset_timer(Timer),
-    begun_directly({Connection, Host, Listens, Version});
+    begun_directly(Connection, Host, Listens, Version);
 reached({error, Reason, Listens}, Node, _Host, _Timer) ->
     not_connected({error, Reason}, Node, Listens);
 reached(_UnreachableOrUnknown, Node, _Host, _Timer) ->
@@ -127,7 +124,7 @@ over_a_neighbour(Tcp, Node, Host, Deadline) ->
     case inet_rdma_transport:ends(Tcp) of
         {ok, {_Own, LeadsTo}} ->
             Secured = secure(inet_rdma_dist_start:security(), Tcp, Host, max(1, left(Deadline))),
-            {connected(Secured, Node, LeadsTo), Host, LeadsTo, ?VERSION};
+            #{connection => connected(Secured, Node, LeadsTo), host => Host, leads_to => LeadsTo, version => ?VERSION};
         {error, _} ->
             ?shutdown(Node)
     end.
@@ -171,20 +168,4 @@ not_connected(Error, Node, To) ->
     case inet_rdma_dist_start:security() of
         none -> ?shutdown(Node);
         tls -> ?shutdown2(Node, {ssl_connect_failed, To, Error})
-    end.
-
-%% How the caller's link has begun. An acceptor does not know.
--spec begun() -> begun().
-begun() ->
-    case get(?BEGUN) of
-        undefined -> #{listens => none, via => none};
-        Begun -> Begun
-    end.
-
-%% The offer of the caller's link: over a neighbour no queue pair is settled.
--spec offer(inet_rdma_offer:offer()) -> inet_rdma_offer:offer().
-offer(Offer) ->
-    case begun() of
-        #{via := none} -> Offer;
-        #{} -> Offer#{settles := false, eager := false}
     end.

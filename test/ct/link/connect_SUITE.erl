@@ -376,15 +376,15 @@ name_given_to_a_peer_is_latin1(_Config) ->
     Status = <<"snamed:", (byte_size(Name)):16, Name/binary, 7:32>>,
     Kept = supervised(inet_rdma_transport:tcp(inet_tcp, Socket), fun() ->
         ok = inet_rdma_dist:send(Socket, Status),
-        exit(element(5, get(inet_rdma_dist)))
+        exit(maps:get(node, element(2, get(inet_rdma_dist))))
     end),
     ?assertEqual(<<"x@hö"/utf8, "st">>, Kept).
 
 %% How a supervisor of an accepted connection ends that does this. Its state is that of inet_rdma_dist.
 supervised(Connection, Do) ->
     {Pid, Monitor} = spawn_monitor(fun() ->
-        put(inet_rdma_dist,
-            {supervised, inet_tcp, Connection, acceptor, <<>>, undefined, #{}, none, none, none, none}),
+        Link = #{driver => inet_tcp, role => acceptor, connection => Connection, node => <<>>},
+        put(inet_rdma_dist, {supervised, Link, undefined, none}),
         Do()
     end),
     receive {'DOWN', Monitor, process, Pid, Reason} -> Reason end.
