@@ -3,7 +3,7 @@
 -module(settlement_rules_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
--include("../../src/settlement/inet_rdma_settling.hrl").
+-include("../../../src/settlement/inet_rdma_settling.hrl").
 
 -import(inet_rdma_test_scripted, [offered/0, node_with_sink/1, with_peer/4, same_host/1, answer/2]).
 -import(inet_rdma_test_link, [gone/2]).
