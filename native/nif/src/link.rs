@@ -6,7 +6,7 @@ use inet_rdma_assembly::Framing;
 use inet_rdma_engine::connection::{Closed, Connection, Notifier, Settings};
 use inet_rdma_fabric::QueuePair;
 use inet_rdma_port::can_decompress;
-use inet_rdma_port::links::{self, Carried};
+use inet_rdma_port::handover::{self, Carried};
 use inet_rdma_port::notifications::Notifications;
 use inet_rdma_port::number_keys;
 use parking_lot::Mutex;
@@ -61,7 +61,7 @@ impl LinkResource {
 impl Drop for LinkResource {
     fn drop(&mut self) {
         // Drops the connection if no port has taken it.
-        links::take(self.id);
+        handover::take(self.id);
     }
 }
 
@@ -131,7 +131,7 @@ fn establish(
         user,
     )?;
     let registered = registry::add(id, connection, why, node);
-    links::offer(
+    handover::offer(
         id,
         Carried {
             connection: Arc::clone(registered.connection()),
@@ -165,7 +165,7 @@ fn release_link(link: ResourceArc<LinkResource>) -> Atom {
 /// `take_back(Socket) -> ok`: closes a descriptor that the port's command socket has answered.
 #[rustler::nif]
 fn take_back(socket: i32) -> Atom {
-    links::take_back(socket);
+    handover::take_back(socket);
     atoms::ok()
 }
 
@@ -182,7 +182,7 @@ fn features() -> Vec<Atom> {
 /// `loaded() -> boolean()`: whether the VM's driver is of this library, too.
 #[rustler::nif]
 fn loaded() -> bool {
-    links::has_driver()
+    handover::has_driver()
 }
 
 /// `link_numbers() -> [{Command, [Key]}]`: the commands of a link's port that answer numbers, and which.

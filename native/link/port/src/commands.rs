@@ -11,9 +11,9 @@ use inet_rdma_session::proof::{PROOF_BYTES, Secret};
 use inet_rdma_session::{Position, Role, Standing};
 
 use crate::fields::Fields;
+use crate::handover;
 use crate::inet;
 use crate::link::{COMPRESSION, COUNTS, Fate, Link, SEALING};
-use crate::links;
 use crate::numbers::keys;
 use crate::port::Port;
 use crate::round_trips::ROUND_TRIPS;
@@ -68,19 +68,19 @@ mod command {
     /// Without an argument: answers the number of this side's next attempt, `<<Attempt:64>>`. `<<Attempt:64>>`: answers
     /// these bytes if the peer's attempt may still succeed, else nothing.
     pub const ATTEMPT: u32 = 13;
-    /// Sends a message to the peer's watcher. It may be lost with the TCP connection.
+    /// Sends a message to the peer's guard. It may be lost with the TCP connection.
     pub const CONTROL: u32 = 14;
     /// Gives up the queue pair of [`CARRY`], unless it carries already.
     pub const DROP: u32 = 17;
     /// Answers `<<Socket:32>>`: another descriptor of the TCP connection, until
-    /// [`take_back`](crate::links::take_back).
+    /// [`take_back`](crate::handover::take_back).
     pub const SOCKET: u32 = 16;
     /// `<<First:8>>`: answers up to eight numbers of `COUNTS`, from the one with this index on.
     pub const COUNTS: u32 = 19;
     /// Returns from the queue pair to the TCP connection; for the side that began the session. Answers `<<1>>`;
     /// nothing: not possible now, as the peer has not acknowledged all bytes.
     pub const RETURN: u32 = 20;
-    /// `<<Attempt:64>>`: the attempt of [`SUSPEND`] with this number has failed. The watcher is told of the loss,
+    /// `<<Attempt:64>>`: the attempt of [`SUSPEND`] with this number has failed. The guard is told of the loss,
     /// unless a newer attempt has come.
     pub const ABANDON: u32 = 21;
     /// `<<Socket:32, SendsCompressed:8, ReceivesCompressed:8, Sealing/binary>>`: begins the session of [`ADOPT`] over
@@ -203,7 +203,7 @@ fn put_numbers(answer: &mut UninitSlice, numbers: &[u64]) -> Option<usize> {
 
 fn carry(port: Port, link: &mut Option<Link>, fields: &mut Fields<'_>) -> Option<usize> {
     let (id, path) = (fields.u64()?, fields.u64()?);
-    let carried = links::take(id)?;
+    let carried = handover::take(id)?;
     match (link, path) {
         (link @ None, 0) => {
             *link = Some(Link::over_queue(carried));

@@ -10,8 +10,8 @@ use inet_rdma_fabric::crash;
 use inet_rdma_path_tcp::descriptors;
 
 use crate::commands::{self, Contents};
+use crate::handover;
 use crate::link::Fate;
-use crate::links;
 use crate::port::{Packet, Port};
 use crate::sys;
 
@@ -94,7 +94,7 @@ unsafe fn callback<R>(data: sys::ErlDrvData, otherwise: R, run: impl FnOnce(Port
 unsafe extern "C" fn start(port: sys::ErlDrvPort, _command: *mut c_char) -> sys::ErlDrvData {
     // SAFETY: this is a callback of that port.
     unsafe { Port::during_callback(port) }.lock_driver();
-    links::note_driver();
+    handover::note_driver();
     descriptors::refill();
     Box::into_raw(Data::of(port)).cast()
 }
@@ -202,7 +202,7 @@ unsafe extern "C" fn control(
 
 /// The VM calls it on any thread, also after `stop`.
 unsafe extern "C" fn stop_select(event: sys::ErlDrvEvent, _reserved: *mut c_void) {
-    let _said_when_it_happened = catch_unwind(|| links::forget(descriptor(event)));
+    let _said_when_it_happened = catch_unwind(|| handover::forget(descriptor(event)));
 }
 
 fn descriptor(event: sys::ErlDrvEvent) -> RawFd {

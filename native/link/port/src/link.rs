@@ -16,13 +16,13 @@
 mod coding;
 mod counts;
 mod ending;
+mod guard;
 mod notices;
 mod paths;
 mod receiving;
 mod sending;
 mod suspicion;
 mod timer;
-mod watcher;
 
 use std::time::Instant;
 
@@ -37,7 +37,7 @@ pub(crate) use self::counts::COUNTS;
 use self::notices::Loss;
 use self::timer::Timer;
 use crate::block::{Block, Held};
-use crate::links::Carried;
+use crate::handover::Carried;
 use crate::port::{Port, Process};
 use crate::queue::Queue;
 use crate::round_trips::RoundTrips;
@@ -85,8 +85,8 @@ pub struct Link {
     deadline: Option<Instant>,
     /// Whether the port is busy, and the peer takes bytes.
     stall: Stall,
-    /// The process that gets [`notices`], and the messages of the peer's watcher.
-    watcher: Option<Process>,
+    /// The process that gets [`notices`], and the messages of the peer's guard.
+    guard: Option<Process>,
     /// Packets and work of queue pairs that are gone.
     past: QueuePackets,
     past_work: QueueWork,
@@ -153,7 +153,7 @@ impl Link {
             timer: Timer::Unset,
             deadline: None,
             stall: Stall::default(),
-            watcher: None,
+            guard: None,
             past: QueuePackets::default(),
             past_work: QueueWork::default(),
             past_compression: None,

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use inet_rdma_assembly::{Gather, ReadLimit, Received};
 use inet_rdma_engine::connection::{Connection, ReadEnd};
 use inet_rdma_fabric::Transport;
-use inet_rdma_session::{LENGTH_BYTES, PathId, Session};
+use inet_rdma_session::{LENGTH_BYTES, QueuePairId, Session};
 use inet_rdma_ways::Look;
 
 use crate::asked::Asked;
 use crate::block::{Block, Held};
-use crate::links::{self, Carried};
+use crate::handover::{self, Carried};
 use crate::looking::{LookStep, Looking};
 use crate::notifications::Notifications;
 use crate::port::{Packet, Port};
@@ -69,7 +69,7 @@ pub struct Queue {
     looking: Looking,
     input: Input,
     output: Output,
-    id: PathId,
+    id: QueuePairId,
     can_be_lost: bool,
     sharing: Sharing,
     received: Vec<Received<Block>>,
@@ -82,7 +82,7 @@ pub struct Queue {
 
 impl Queue {
     /// The queue pair of a connection from which nothing was read yet; both sides know it by `id`.
-    pub fn new(carried: Carried, id: PathId) -> Queue {
+    pub fn new(carried: Carried, id: QueuePairId) -> Queue {
         let queue_pair = carried.connection.queue_pair();
         Queue {
             event_fd: queue_pair.event_fd().as_raw_fd(),
@@ -102,7 +102,7 @@ impl Queue {
     }
 
     /// The number by which both sides name the queue pair.
-    pub fn id(&self) -> PathId {
+    pub fn id(&self) -> QueuePairId {
         self.id
     }
 
@@ -140,9 +140,9 @@ impl Queue {
     pub fn watch(&mut self, port: Port) -> bool {
         self.is_watched = true;
         self.watched_fds().all(|fd| {
-            links::keep(fd, Arc::clone(self.connection()) as _);
+            handover::keep(fd, Arc::clone(self.connection()) as _);
             port.watch(fd) || {
-                links::forget(fd);
+                handover::forget(fd);
                 false
             }
         })

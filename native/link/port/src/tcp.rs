@@ -15,7 +15,7 @@ use inet_rdma_session::{Session, Sink};
 use inet_rdma_ways::Look;
 
 use crate::block::{Block, Held};
-use crate::links;
+use crate::handover;
 use crate::port::Port;
 use crate::tally::Tally;
 use crate::tcp_info;
@@ -120,10 +120,10 @@ impl Tcp {
     /// Asks the VM to tell when the socket is readable. False: it cannot.
     pub fn watch(&mut self, port: Port) -> bool {
         if !self.is_watched {
-            links::keep(self.fd, Arc::clone(self.path.socket()) as _);
+            handover::keep(self.fd, Arc::clone(self.path.socket()) as _);
             self.is_watched = port.watch(self.fd);
             if !self.is_watched {
-                links::forget(self.fd);
+                handover::forget(self.fd);
             }
         }
         self.is_watched

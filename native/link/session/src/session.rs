@@ -21,10 +21,10 @@ const ACKNOWLEDGED_BYTES: usize = DATA_BYTES_MAX;
 pub(crate) const WINDOW_BYTES: usize = 4 << 20;
 
 /// Names a queue pair to both sides: the token by which they found each other. Never 0.
-pub type PathId = u64;
+pub type QueuePairId = u64;
 
 /// Stands for the TCP connection in place of a queue pair's name.
-const TCP: PathId = 0;
+const TCP: QueuePairId = 0;
 
 /// The side of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -41,7 +41,7 @@ pub struct Standing {
     /// All before this has been received.
     pub received: Position,
     /// The queue pair that the side still has.
-    pub path: Option<PathId>,
+    pub path: Option<QueuePairId>,
 }
 
 /// An attempt with this number or a greater one has come before.
@@ -70,7 +70,7 @@ enum Route {
     Tcp,
     /// TCP up to the mark, then the queue pair.
     Queue {
-        path: PathId,
+        path: QueuePairId,
         mark: Position,
     },
 }
@@ -79,7 +79,7 @@ enum Route {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Source {
     Tcp,
-    Queue(PathId),
+    Queue(QueuePairId),
 }
 
 /// Frames that wait for the frame under way to end.
@@ -163,7 +163,7 @@ pub struct Session<H, L> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Path {
-    id: PathId,
+    id: QueuePairId,
     /// True if it may be lost while the peer lives: its bytes stay in the log until they are acknowledged.
     can_be_lost: bool,
     /// True if outgoing bytes go over it, or did. It does not carry a second time.

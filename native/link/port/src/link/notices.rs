@@ -35,7 +35,7 @@ pub(super) const PEER_MISBEHAVED: &CStr = c"peer_misbehaved";
 /// The positions of both sides contradict each other.
 pub(super) const ROLLED_BACK: &CStr = c"rolled_back";
 
-/// The reason of the loss of the TCP connection: an atom for the watcher.
+/// The reason of the loss of the TCP connection: an atom for the guard.
 #[derive(Clone, Copy)]
 pub(super) struct Loss(&'static CStr);
 

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use inet_rdma_engine::connection::Closed;
 use inet_rdma_path_tcp::Codec;
-use inet_rdma_session::{PathId, Standing};
+use inet_rdma_session::{QueuePairId, Standing};
 use inet_rdma_ways::Way;
 
 use super::coding::Sealing;
 use super::notices::{Loss, RESTORED, RETURNED};
 use super::{Fate, Link};
-use crate::links::{self, Carried};
+use crate::handover::{self, Carried};
 use crate::port::Port;
 use crate::queue::Queue;
 use crate::tcp::{Ends, Tcp};
@@ -27,7 +27,7 @@ const ATTEMPT: Duration = Duration::from_secs(10);
 
 impl Link {
     /// Adds the queue pair of this connection as a path of the session; both sides know it by `id`.
-    pub fn add_queue(&mut self, port: Port, carried: Carried, id: PathId) -> bool {
+    pub fn add_queue(&mut self, port: Port, carried: Carried, id: QueuePairId) -> bool {
         if let Some(before) = self.queue.take() {
             self.drop_queue(port, before);
         }
@@ -146,7 +146,7 @@ impl Link {
         Fate::Lives
     }
 
-    /// Gives up the TCP connection beside a queue pair that is lost. If that was lost before, the watcher, which took
+    /// Gives up the TCP connection beside a queue pair that is lost. If that was lost before, the guard, which took
     /// the link for carried, is told all the same.
     fn lose_with_queue(&mut self, port: Port) {
         if self.tcp.is_some() {
@@ -253,7 +253,7 @@ impl Link {
         }
     }
 
-    /// The attempt under way has failed: the watcher makes the next one.
+    /// The attempt under way has failed: the guard makes the next one.
     pub(super) fn fail_attempt(&mut self, port: Port) {
         self.superseded = None;
         self.attempt_until = None;
@@ -385,8 +385,8 @@ impl Link {
         self.tcp.as_ref().map(Tcp::socket)
     }
 
-    /// Lends another descriptor of the TCP connection, until [`links::take_back`].
+    /// Lends another descriptor of the TCP connection, until [`handover::take_back`].
     pub fn lend_tcp(&self) -> Option<RawFd> {
-        Some(links::lend(self.tcp.as_ref()?.duplicate().ok()?))
+        Some(handover::lend(self.tcp.as_ref()?.duplicate().ok()?))
     }
 }

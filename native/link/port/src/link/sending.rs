@@ -230,7 +230,7 @@ impl Link {
         self.schedule(port);
     }
 
-    /// A message to the peer's watcher, lost with the TCP connection. False: it is too large, or nothing carries it.
+    /// A message to the peer's guard, lost with the TCP connection. False: it is too large, or nothing carries it.
     pub fn control(&mut self, port: Port, message: &[u8]) -> bool {
         let is_taken = self.tcp.is_some() && self.session.control(message.to_vec());
         self.transmit(port);

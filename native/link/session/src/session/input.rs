@@ -2,7 +2,7 @@
 
 use bytes::buf::UninitSlice;
 
-use super::{ACKNOWLEDGED_BYTES, Event, PathId, Route, Session, Source, TCP, WINDOW_BYTES};
+use super::{ACKNOWLEDGED_BYTES, Event, QueuePairId, Route, Session, Source, TCP, WINDOW_BYTES};
 use crate::frame::{CONTRADICTION, Header, Kind};
 use crate::inbound::{Memory, Said, Sink};
 use crate::position::Position;
@@ -160,7 +160,7 @@ impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
     }
 
     /// Whether the peer's bytes come over the queue pair with this name.
-    pub fn reads_queue(&self, path: PathId) -> bool {
+    pub fn reads_queue(&self, path: QueuePairId) -> bool {
         self.source == Source::Queue(path)
     }
 
@@ -186,7 +186,7 @@ fn parse_number(message: &[u8]) -> Result<u64, Violation> {
     Ok(u64::from_be_bytes(message.try_into().map_err(|_| Violation::Frame)?))
 }
 
-fn parse_move(message: &[u8]) -> Option<(PathId, Position)> {
+fn parse_move(message: &[u8]) -> Option<(QueuePairId, Position)> {
     let (path, mark) = message.split_at_checked(8)?;
     Some((
         u64::from_be_bytes(path.try_into().ok()?),

@@ -1,6 +1,6 @@
 //! Paths: made, changed, lost and resumed.
 
-use super::{Path, PathId, Pending, Role, Route, Session, Source, Standing, Superseded, Unit};
+use super::{Path, Pending, QueuePairId, Role, Route, Session, Source, Standing, Superseded, Unit};
 use crate::frame::{CONTRADICTION, Kind};
 use crate::inbound::Memory;
 use crate::position::Position;
@@ -9,7 +9,7 @@ use crate::{Older, Violation};
 impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
     /// This side has a queue pair, which both sides know by this name; no bytes go over it yet. `can_be_lost`: it may
     /// be lost while the peer lives. An attempt to resume in which this side has told its standing already gives it up.
-    pub fn add_path(&mut self, id: PathId, can_be_lost: bool) {
+    pub fn add_path(&mut self, id: QueuePairId, can_be_lost: bool) {
         self.path = Some(Path {
             id,
             can_be_lost,
@@ -19,7 +19,7 @@ impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
     }
 
     /// The queue pair that this side has.
-    pub fn path(&self) -> Option<PathId> {
+    pub fn path(&self) -> Option<QueuePairId> {
         self.path.map(|path| path.id)
     }
 
@@ -140,7 +140,7 @@ impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
         self.suspend_with(attempt, None)
     }
 
-    fn suspend_with(&mut self, attempt: u64, path: Option<PathId>) -> Result<Standing, Superseded> {
+    fn suspend_with(&mut self, attempt: u64, path: Option<QueuePairId>) -> Result<Standing, Superseded> {
         if !self.is_newer(attempt) {
             return Err(Superseded(self.attempt));
         }
@@ -155,7 +155,7 @@ impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
     }
 
     /// Whether neither direction needs a queue pair that was there before this one.
-    fn is_free_for(&self, path: PathId) -> bool {
+    fn is_free_for(&self, path: QueuePairId) -> bool {
         let sends = match self.route {
             Route::Tcp => true,
             Route::Queue { path: carries, .. } => carries == path,
@@ -168,7 +168,7 @@ impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
     }
 
     /// Whether the attempt under way gives up this queue pair: it was added when this side had told its standing.
-    pub fn is_given_up(&self, path: PathId) -> bool {
+    pub fn is_given_up(&self, path: QueuePairId) -> bool {
         self.standing.is_some_and(|ours| ours.path != Some(path))
     }
 

@@ -1,6 +1,6 @@
 //! The frames that go over the TCP connection.
 
-use super::{PathId, Route, Session, TCP};
+use super::{QueuePairId, Route, Session, TCP};
 use crate::frame::{CONTROL_BYTES_MAX, DATA_BYTES_MAX, Header, Kind, MOVE_BYTES};
 use crate::inbound::Memory;
 use crate::position::Position;
@@ -116,7 +116,7 @@ impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
         !self.unit.head.is_empty()
     }
 
-    fn move_frame(&mut self, path: PathId, mark: Position) {
+    fn move_frame(&mut self, path: QueuePairId, mark: Position) {
         let mut place = [0; MOVE_BYTES];
         place[..8].copy_from_slice(&path.to_be_bytes());
         place[8..].copy_from_slice(&mark.0.to_be_bytes());

@@ -1,6 +1,6 @@
 //! A queue pair between two sides: bytes in order, of which a reader takes whole packets.
 
-use crate::{LENGTH_BYTES, PathId};
+use crate::{LENGTH_BYTES, QueuePairId};
 
 /// What a side has of the queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -14,7 +14,7 @@ pub enum Hold {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct QueuePair {
-    pub id: PathId,
+    pub id: QueuePairId,
     pub holds: [Hold; 2],
     /// Per sender: bytes that it has given and the peer has not read.
     pub unread: [Vec<u8>; 2],
@@ -23,7 +23,7 @@ pub struct QueuePair {
 }
 
 impl QueuePair {
-    pub fn new(id: PathId) -> QueuePair {
+    pub fn new(id: QueuePairId) -> QueuePair {
         QueuePair {
             id,
             holds: [Hold::Awaited; 2],

@@ -4,7 +4,7 @@ use super::super::queue_pair::Hold;
 use super::super::side::Dial;
 use super::super::tcp::dialer;
 use super::{Broken, World};
-use crate::PathId;
+use crate::QueuePairId;
 
 impl World {
     pub(super) fn lose_tcp(&mut self, side: usize) -> bool {
@@ -26,7 +26,7 @@ impl World {
     /// Whether this side has a reason to dial.
     pub fn needs_dial(&self, side: usize) -> bool {
         let side_state = &self.sides[side];
-        let has_path = |id: PathId| side_state.session.path() == Some(id);
+        let has_path = |id: QueuePairId| side_state.session.path() == Some(id);
         let reads_lost = (1..=self.queue_pairs)
             .any(|id| side_state.session.reads_queue(id) && !has_path(id) && self.hold(side) != Some(Hold::Awaited));
         let sends_lost = side_state.session.is_sent_by_queue() && side_state.session.path().is_none();

@@ -13,16 +13,16 @@ use crate::port::Port;
 use crate::queue::Queue;
 
 impl Link {
-    /// Makes the calling process the watcher, which gets the messages about the link.
+    /// Makes the calling process the guard, which gets the messages about the link.
     pub fn watch(&mut self, port: Port) {
-        self.watcher = Some(port.caller());
+        self.guard = Some(port.caller());
         self.tell_key_due(port);
         self.tell_lost_again(port);
     }
 
     pub(super) fn tell(&self, port: Port, what: &CStr) {
-        if let Some(watcher) = self.watcher {
-            port.tell(watcher, what, self.state());
+        if let Some(guard) = self.guard {
+            port.tell(guard, what, self.state());
         }
     }
 
@@ -31,10 +31,10 @@ impl Link {
         self.ways.state(self.session.is_sent_by_queue())
     }
 
-    /// Gives the watcher a message of the peer's watcher, or a text.
+    /// Gives the guard a message of the peer's guard, or a text.
     pub(super) fn tell_bytes(&self, port: Port, bytes: &[u8]) {
-        if let Some(watcher) = self.watcher {
-            port.tell_bytes(watcher, bytes, self.state());
+        if let Some(guard) = self.guard {
+            port.tell_bytes(guard, bytes, self.state());
         }
     }
 
@@ -74,8 +74,8 @@ impl Link {
 
     pub(super) fn tell_lost(&mut self, port: Port, loss: Loss) {
         self.loss = Some(loss);
-        if let Some(watcher) = self.watcher {
-            port.tell_of(watcher, LOST, loss.name(), self.state());
+        if let Some(guard) = self.guard {
+            port.tell_of(guard, LOST, loss.name(), self.state());
         }
     }
 
@@ -89,13 +89,13 @@ impl Link {
     /// Tells, once, that the link has earned a queue pair. While the port still has the last one, the peer has not
     /// followed back to TCP.
     pub(super) fn look_whether_earned(&mut self, port: Port) {
-        if self.watcher.is_some() && self.queue.is_none() && self.earning.is_earned_by(self.passed()) {
+        if self.guard.is_some() && self.queue.is_none() && self.earning.is_earned_by(self.passed()) {
             self.tell(port, EARNED);
         }
     }
 
     pub(super) fn tell_key_due(&self, port: Port) {
-        if self.watcher.is_some() && self.queue.as_ref().is_some_and(Queue::take_key_due) {
+        if self.guard.is_some() && self.queue.as_ref().is_some_and(Queue::take_key_due) {
             self.tell(port, KEY_DUE);
         }
     }
