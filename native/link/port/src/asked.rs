@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use inet_rdma_fabric::Answer;
-use inet_rdma_ways::{Debt, Look};
+use inet_rdma_paths::{Debt, Look};
 
 /// A device that has lost a packet sends it again only after its acknowledgement timeout. A path is suspected only
 /// after it could do so this many times.
@@ -63,26 +63,26 @@ impl Asked {
 
 #[cfg(test)]
 mod tests {
-    use inet_rdma_ways::{Notice, Way, Ways};
+    use inet_rdma_paths::{Notice, Path, Paths};
 
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
 
     /// A queue pair over which there was a write at this time.
-    fn written(now: Instant) -> (Ways, Asked) {
-        let (mut ways, mut asked) = (Ways::default(), Asked::default());
-        ways.set_patience(Some(SECOND));
-        ways.add(Way::QueuePair);
-        ways.handle_loud(Way::QueuePair, now);
+    fn written(now: Instant) -> (Paths, Asked) {
+        let (mut paths, mut asked) = (Paths::default(), Asked::default());
+        paths.set_patience(Some(SECOND));
+        paths.add(Path::QueuePair);
+        paths.handle_loud(Path::QueuePair, now);
         asked.begin(now, Answer::Arrived);
-        (ways, asked)
+        (paths, asked)
     }
 
-    fn look(ways: &mut Ways, asked: &mut Asked, answer: Answer, ack_timeout: Duration) -> Instant {
-        let now = ways.at().expect("a look is due");
-        ways.handle_look(
-            Way::QueuePair,
+    fn look(paths: &mut Paths, asked: &mut Asked, answer: Answer, ack_timeout: Duration) -> Instant {
+        let now = paths.at().expect("a look is due");
+        paths.handle_look(
+            Path::QueuePair,
             now,
             asked.handle(now, answer, SECOND, Some(ack_timeout)),
         );
@@ -91,31 +91,31 @@ mod tests {
 
     #[test]
     fn a_device_that_answers_is_looked_at_twice() {
-        let (mut ways, mut asked) = written(Instant::now());
-        look(&mut ways, &mut asked, Answer::Arrived, Duration::ZERO);
-        look(&mut ways, &mut asked, Answer::Arrived, Duration::ZERO);
-        assert_eq!((ways.poll_notice(), ways.at()), (None, None));
+        let (mut paths, mut asked) = written(Instant::now());
+        look(&mut paths, &mut asked, Answer::Arrived, Duration::ZERO);
+        look(&mut paths, &mut asked, Answer::Arrived, Duration::ZERO);
+        assert_eq!((paths.poll_notice(), paths.at()), (None, None));
     }
 
     #[test]
     fn a_device_that_owes_nothing_is_looked_at_again_while_bytes_wait() {
         let start = Instant::now();
-        let (mut ways, mut asked) = written(start);
+        let (mut paths, mut asked) = written(start);
         for answer in [Answer::Arrived, Answer::Arrived, Answer::Awaited] {
-            let now = look(&mut ways, &mut asked, answer, Duration::ZERO);
-            ways.handle_loud(Way::QueuePair, now);
+            let now = look(&mut paths, &mut asked, answer, Duration::ZERO);
+            paths.handle_loud(Path::QueuePair, now);
         }
-        assert_eq!(ways.poll_notice(), Some(Notice::Suspected));
+        assert_eq!(paths.poll_notice(), Some(Notice::Suspected));
     }
 
     #[test]
     fn a_device_that_does_not_answer_is_suspected_after_the_time() {
         let start = Instant::now();
-        let (mut ways, mut asked) = written(start);
-        let now = look(&mut ways, &mut asked, Answer::Awaited, Duration::ZERO);
-        assert_eq!((ways.poll_notice(), now - start), (Some(Notice::Suspected), SECOND));
-        look(&mut ways, &mut asked, Answer::Arrived, Duration::ZERO);
-        assert_eq!(ways.poll_notice(), Some(Notice::Trusted));
+        let (mut paths, mut asked) = written(start);
+        let now = look(&mut paths, &mut asked, Answer::Awaited, Duration::ZERO);
+        assert_eq!((paths.poll_notice(), now - start), (Some(Notice::Suspected), SECOND));
+        look(&mut paths, &mut asked, Answer::Arrived, Duration::ZERO);
+        assert_eq!(paths.poll_notice(), Some(Notice::Trusted));
     }
 
     #[test]
@@ -123,10 +123,10 @@ mod tests {
         let start = Instant::now();
         // 67 ms, 1.07 s and 2.1 s are timeouts of connection managers.
         for ack_timeout in [67, 1_070, 2_100].map(Duration::from_millis) {
-            let (mut ways, mut asked) = written(start);
+            let (mut paths, mut asked) = written(start);
             let mut now = start;
-            while ways.poll_notice().is_none() {
-                now = look(&mut ways, &mut asked, Answer::Awaited, ack_timeout);
+            while paths.poll_notice().is_none() {
+                now = look(&mut paths, &mut asked, Answer::Awaited, ack_timeout);
             }
             assert!(now - start >= SECOND + ack_timeout * 2 - Duration::from_millis(10));
         }
@@ -134,8 +134,8 @@ mod tests {
 
     #[test]
     fn a_transport_without_answers_is_not_suspected() {
-        let (mut ways, mut asked) = written(Instant::now());
-        look(&mut ways, &mut asked, Answer::NotAsked, Duration::ZERO);
-        assert_eq!((ways.poll_notice(), ways.at()), (None, None));
+        let (mut paths, mut asked) = written(Instant::now());
+        look(&mut paths, &mut asked, Answer::NotAsked, Duration::ZERO);
+        assert_eq!((paths.poll_notice(), paths.at()), (None, None));
     }
 }

@@ -27,9 +27,9 @@ mod timer;
 use std::time::Instant;
 
 use inet_rdma_path_tcp::{Codec, Compression};
+use inet_rdma_paths::{Earning, Outage, Path, Paths, Stall};
 use inet_rdma_session::proof::Secret;
 use inet_rdma_session::{Role, Session};
-use inet_rdma_ways::{Earning, Outage, Stall, Way, Ways};
 
 pub use self::coding::Sealing;
 pub(crate) use self::coding::{COMPRESSION, SEALING, cipher};
@@ -71,7 +71,7 @@ pub struct Link {
     queue: Option<Queue>,
     /// The queue pair that this side has given up in an attempt to resume, and that the peer may still have.
     retired: Option<Queue>,
-    ways: Ways,
+    paths: Paths,
     /// The VM takes packets.
     is_started: bool,
     /// True while packets wait for the timer of 0 ms: others may share a write with them.
@@ -130,7 +130,7 @@ impl Link {
         link.session.add_path(queue.id(), false);
         link.session.begin_on_queue();
         // No other path can be tried beside it.
-        link.ways.add_exempt(Way::QueuePair);
+        link.paths.add_exempt(Path::QueuePair);
         link.queue = Some(queue);
         link
     }
@@ -145,7 +145,7 @@ impl Link {
             superseded: None,
             queue: None,
             retired: None,
-            ways: Ways::default(),
+            paths: Paths::default(),
             is_started: false,
             gathers: false,
             sent_at: None,
@@ -205,7 +205,7 @@ impl Link {
         } else if !waits && self.is_marked {
             self.unmark(port);
         }
-        let reads_queue = !self.ways.is_held(Way::QueuePair);
+        let reads_queue = !self.paths.is_held(Path::QueuePair);
         let is_due = self.queue.as_ref().is_some_and(|queue| reads_queue && queue.is_due())
             || self.tcp.as_ref().is_some_and(Tcp::is_due);
         if self.gathers || self.is_started && is_due {
@@ -213,7 +213,7 @@ impl Link {
             return;
         }
         let again_at = self.tcp.as_ref().and_then(Tcp::again_at);
-        let look_at = self.ways.at().filter(|_| self.is_watching());
+        let look_at = self.paths.at().filter(|_| self.is_watching());
         let times = [self.deadline, self.stall.at(), self.attempt_until, again_at, look_at];
         if let Some(at) = times.into_iter().flatten().min() {
             self.timer.set_at(port, at);

@@ -7,7 +7,7 @@
 //! find one packet each, and an armed port finds twenty per wake-up.
 //!
 //! So a port whose wake-ups bring many packets sleeps. Between that case and a lone request, arrivals do not tell which
-//! way is better: the port tries both ways in turn, and continues with the one that brought more packets. While trials
+//! mode is better: the port tries both ways in turn, and continues with the one that brought more packets. While trials
 //! give equal results, they become rarer. A port with little traffic always sleeps. A port whose scheduler has other
 //! work ends its trial at once and sleeps: its looks come late, and its peer sends no wake-up meanwhile.
 
@@ -26,7 +26,7 @@ pub enum LookStep {
 
 /// How the port finds packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Mode {
     /// It looks for [`PATIENCE`] after each arrival.
     Looks,
     /// It arms at once.
@@ -41,12 +41,12 @@ const PROMPT: Duration = Duration::from_micros(50);
 /// Looks between two offers of the processor to other threads: with few cores the peer may need this core.
 const LOOKS_PER_YIELD: u32 = 32;
 
-/// How long a trial stays with one way before it changes to the other.
+/// How long a trial stays with one mode before it changes to the other.
 const TURN: Duration = Duration::from_millis(1);
 /// How often a trial uses each way. One turn would not do: the rate of a busy link changes by a third from one
 /// millisecond to the next.
 const TURNS: u32 = 4;
-/// How long the better way is used after the first trial; twice as long each time that the next one confirms it.
+/// How long the better mode is used after the first trial; twice as long each time that the next one confirms it.
 const RUN_MIN: Duration = Duration::from_millis(10);
 /// The longest time between two trials.
 const RUN_MAX: Duration = Duration::from_millis(640);
@@ -59,7 +59,7 @@ const GAIN_PERCENT: u64 = 150;
 /// to nothing, and looks take turns from the receivers.
 const MANY_PER_WAKE: u64 = 8;
 
-/// The arrivals while one way was used.
+/// The arrivals while one mode was used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Tally {
     packets: u64,
@@ -101,7 +101,7 @@ impl Tally {
 /// A trial: looks and sleeps by turns, and counts what comes in each way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Trial {
-    way: Way,
+    mode: Mode,
     /// Turns of both ways that are done.
     turns: u32,
     looks: Tally,
@@ -111,34 +111,34 @@ struct Trial {
 impl Trial {
     fn new() -> Trial {
         Trial {
-            way: Way::Looks,
+            mode: Mode::Looks,
             turns: 0,
             looks: Tally::default(),
             sleeps: Tally::default(),
         }
     }
 
-    /// Ends a turn with its tally, and changes to the other way. Returns the better way after the last turn.
-    fn end_turn(&mut self, tally: Tally) -> Option<Way> {
-        match self.way {
-            Way::Looks => {
+    /// Ends a turn with its tally, and changes to the other mode. Returns the better mode after the last turn.
+    fn end_turn(&mut self, tally: Tally) -> Option<Mode> {
+        match self.mode {
+            Mode::Looks => {
                 self.looks.add(tally);
-                self.way = Way::Sleeps;
+                self.mode = Mode::Sleeps;
                 None
             }
-            Way::Sleeps => {
+            Mode::Sleeps => {
                 self.sleeps.add(tally);
-                self.way = Way::Looks;
+                self.mode = Mode::Looks;
                 self.turns += 1;
                 (self.turns == TURNS).then(|| self.better())
             }
         }
     }
 
-    fn better(&self) -> Way {
+    fn better(&self) -> Mode {
         match !self.sleeps.is_batched() && self.looks.rate() * 100 > self.sleeps.rate() * GAIN_PERCENT {
-            true => Way::Looks,
-            false => Way::Sleeps,
+            true => Mode::Looks,
+            false => Mode::Sleeps,
         }
     }
 }
@@ -149,9 +149,9 @@ enum Stage {
     /// Sleeps, whatever comes.
     NeverLooks,
     Tries(Trial),
-    /// Uses the better way until the given time.
+    /// Uses the better mode until the given time.
     Runs {
-        way: Way,
+        mode: Mode,
         until: Instant,
     },
 }
@@ -163,8 +163,8 @@ pub struct Looking {
     since: Instant,
     /// Arrivals in the stage; their time is set when the stage is measured.
     tally: Tally,
-    /// The way of the last run, and how long it lasted.
-    better: (Way, Duration),
+    /// The mode of the last run, and how long it lasted.
+    better: (Mode, Duration),
     /// The looks since the last arrival; None: armed.
     looks: Option<Looks>,
 }
@@ -183,13 +183,13 @@ impl Looking {
             stage: match never_looks {
                 true => Stage::NeverLooks,
                 false => Stage::Runs {
-                    way: Way::Sleeps,
+                    mode: Mode::Sleeps,
                     until: now,
                 },
             },
             since: now,
             tally: Tally::default(),
-            better: (Way::Sleeps, RUN_MIN),
+            better: (Mode::Sleeps, RUN_MIN),
             looks: None,
         }
     }
@@ -202,7 +202,7 @@ impl Looking {
             self.tally.packets += packets as u64;
             self.tally.finds += 1;
             self.measure(now);
-            self.looks = (self.way() == Way::Looks).then_some(Looks {
+            self.looks = (self.mode() == Mode::Looks).then_some(Looks {
                 last: now,
                 until: now + PATIENCE,
                 count: 0,
@@ -230,13 +230,13 @@ impl Looking {
 
     /// True if the port is likely to arm after the next arrival, as far as is known before it.
     pub fn sleeps(&self) -> bool {
-        self.way() == Way::Sleeps
+        self.mode() == Mode::Sleeps
     }
 
-    fn way(&self) -> Way {
+    fn mode(&self) -> Mode {
         match self.stage {
-            Stage::NeverLooks => Way::Sleeps,
-            Stage::Tries(Trial { way, .. }) | Stage::Runs { way, .. } => way,
+            Stage::NeverLooks => Mode::Sleeps,
+            Stage::Tries(Trial { mode, .. }) | Stage::Runs { mode, .. } => mode,
         }
     }
 
@@ -244,16 +244,16 @@ impl Looking {
     fn measure(&mut self, now: Instant) {
         self.tally.time = now - self.since;
         let tally = self.tally;
-        let shared = matches!(self.stage, Stage::Runs { way: Way::Sleeps, .. }) && tally.is_batched();
+        let shared = matches!(self.stage, Stage::Runs { mode: Mode::Sleeps, .. }) && tally.is_batched();
         self.stage = match self.stage {
             Stage::NeverLooks => return,
             Stage::Runs { until, .. } if now < until => return,
             Stage::Tries(_) if tally.time < TURN => return,
             _ if tally.is_little() || shared => Stage::Runs {
-                way: Way::Sleeps,
+                mode: Mode::Sleeps,
                 until: now + RUN_MIN,
             },
-            _ if tally.is_late() => self.run(now, Way::Sleeps),
+            _ if tally.is_late() => self.run(now, Mode::Sleeps),
             Stage::Runs { .. } => Stage::Tries(Trial::new()),
             Stage::Tries(mut trial) => match trial.end_turn(tally) {
                 None => Stage::Tries(trial),
@@ -264,14 +264,14 @@ impl Looking {
         self.tally = Tally::default();
     }
 
-    fn run(&mut self, now: Instant, way: Way) -> Stage {
+    fn run(&mut self, now: Instant, mode: Mode) -> Stage {
         let (before, lasted) = self.better;
-        let run = match before == way {
+        let run = match before == mode {
             true => (2 * lasted).min(RUN_MAX),
             false => RUN_MIN,
         };
-        self.better = (way, run);
-        Stage::Runs { way, until: now + run }
+        self.better = (mode, run);
+        Stage::Runs { mode, until: now + run }
     }
 }
 

@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
 
+use inet_rdma_paths::{Carrier, LinkState, State};
 use inet_rdma_session::Log;
-use inet_rdma_ways::{Carrier, LinkState, State};
 
 use crate::block::{Block, Held};
 use crate::sys;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use inet_rdma_assembly::{Gather, ReadLimit, Received};
 use inet_rdma_engine::connection::{Connection, ReadEnd};
 use inet_rdma_fabric::Transport;
+use inet_rdma_paths::Look;
 use inet_rdma_session::{LENGTH_BYTES, QueuePairId, Session};
-use inet_rdma_ways::Look;
 
 use crate::asked::Asked;
 use crate::block::{Block, Held};

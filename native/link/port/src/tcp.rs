@@ -11,8 +11,8 @@ use inet_rdma_fabric::lingering;
 use inet_rdma_path_tcp::{
     Codec, Compression, Lost, Protection, ReceiveError, Received, SealState, TcpPath, Transmitted, descriptors,
 };
+use inet_rdma_paths::Look;
 use inet_rdma_session::{Session, Sink};
-use inet_rdma_ways::Look;
 
 use crate::block::{Block, Held};
 use crate::handover;

@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-use inet_rdma_ways::{Debt, Look};
+use inet_rdma_paths::{Debt, Look};
 
 /// The state of a connection that is at its end: `TCP_CLOSE` of the kernel's tcp_states.h.
 const CLOSE: u8 = 7;
@@ -86,7 +86,7 @@ mod tests {
     use std::os::fd::AsFd;
     use std::time::Instant;
 
-    use inet_rdma_ways::{Way, Ways};
+    use inet_rdma_paths::{Path, Paths};
 
     use super::*;
 
@@ -134,21 +134,21 @@ mod tests {
         let (listener, mut socket) = connection();
         let _never_read = listener.accept().expect("the connection");
         socket.set_nonblocking(true).expect("nonblocking");
-        let mut ways = Ways::default();
-        ways.set_patience(Some(PATIENCE));
-        ways.add(Way::Tcp);
+        let mut paths = Paths::default();
+        paths.set_patience(Some(PATIENCE));
+        paths.add(Path::Tcp);
         let end = Instant::now() + PATIENCE * 8;
         // Longer than the first four probes take.
         while Instant::now() < end {
             while socket.write(&[0; 4096]).is_ok() {}
-            ways.handle_loud(Way::Tcp, Instant::now());
+            paths.handle_loud(Path::Tcp, Instant::now());
             std::thread::sleep(PATIENCE / 4);
             let now = Instant::now();
-            if ways.is_due(Way::Tcp, now) {
-                ways.handle_look(Way::Tcp, now, look(socket.as_fd()));
+            if paths.is_due(Path::Tcp, now) {
+                paths.handle_look(Path::Tcp, now, look(socket.as_fd()));
             }
-            assert_eq!(ways.poll_notice(), None);
+            assert_eq!(paths.poll_notice(), None);
         }
-        assert!(ways.at().is_some(), "bytes wait in the kernel");
+        assert!(paths.at().is_some(), "bytes wait in the kernel");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use inet_rdma_ways::{State, Traffic, Way};
+use inet_rdma_paths::{Path, State, Traffic};
 
 use super::Link;
 use crate::numbers::{ANSWER_NUMBERS, Number, values};
@@ -34,8 +34,8 @@ pub(crate) const COUNTS: &[Number<Link>] = &[
     ("suspended_ms", |link| {
         u64::try_from(link.outage.total(Instant::now()).as_millis()).unwrap_or(u64::MAX)
     }),
-    ("suspicions", |link| link.ways.counts().suspicions),
-    ("false_suspicions", |link| link.ways.counts().false_suspicions),
+    ("suspicions", |link| link.paths.counts().suspicions),
+    ("false_suspicions", |link| link.paths.counts().false_suspicions),
     ("credit_stalls", |link| link.queue_work().credit_stalls),
     ("wakeups_sent", |link| link.queue_work().wakeups_sent),
     ("wakeups_received", |link| link.queue_work().wakeups_received),
@@ -45,10 +45,10 @@ pub(crate) const COUNTS: &[Number<Link>] = &[
         State::Suspended => 2,
     }),
     ("has_tcp", |link| {
-        (link.tcp.is_some() && !link.ways.is_held(Way::Tcp)).into()
+        (link.tcp.is_some() && !link.paths.is_held(Path::Tcp)).into()
     }),
     ("carried_by_queue", |link| {
-        (link.is_carried_by_queue() && !link.ways.is_held(Way::QueuePair)).into()
+        (link.is_carried_by_queue() && !link.paths.is_held(Path::QueuePair)).into()
     }),
 ];
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use inet_rdma_ways::Way;
+use inet_rdma_paths::Path;
 
 use super::Link;
 use crate::port::Port;
@@ -24,8 +24,8 @@ impl Link {
     /// Called when a process or the VM closes the port while bytes wait: the peer gets them if it reads in time.
     pub fn flush(&mut self, port: Port) {
         self.transmit(port);
-        let has_tcp = self.tcp.is_some() && self.is_started && !self.ways.is_held(Way::Tcp);
-        if !has_tcp && (self.queue.is_none() || self.ways.is_held(Way::QueuePair)) {
+        let has_tcp = self.tcp.is_some() && self.is_started && !self.paths.is_held(Path::Tcp);
+        if !has_tcp && (self.queue.is_none() || self.paths.is_held(Path::QueuePair)) {
             // No path takes the bytes. The VM closes the port after this call if the port's queue is empty: do not mark
             // it.
             self.unmark(port);
@@ -46,11 +46,11 @@ impl Link {
     /// Ends the link in order. The peer reads the sent bytes, then the end.
     pub fn close(&mut self, port: Port) {
         // Write as far as there is room, as packets may wait for the timer.
-        let writes = self.session.is_sent_by_queue() && !self.ways.is_held(Way::QueuePair);
+        let writes = self.session.is_sent_by_queue() && !self.paths.is_held(Path::QueuePair);
         if let Some(queue) = self.queue.as_mut().filter(|_| writes) {
             let _more = queue.transmit(&mut self.session);
         }
-        if let Some(tcp) = self.tcp.take_if(|_| self.ways.is_held(Way::Tcp)) {
+        if let Some(tcp) = self.tcp.take_if(|_| self.paths.is_held(Path::Tcp)) {
             tcp.reset();
             tcp.close(port);
         }

@@ -4,8 +4,8 @@ use std::ffi::CStr;
 use std::fmt::Display;
 
 use inet_rdma_path_tcp::ReceiveError;
+use inet_rdma_paths::{LinkState, StallChange};
 use inet_rdma_session::Violation;
-use inet_rdma_ways::{LinkState, StallChange};
 
 use super::Link;
 use super::notices::{EARNED, KEY_DUE, LOST, Loss, PEER_MISBEHAVED, ROLLED_BACK, STALL_ENDED, STALLED};
@@ -28,7 +28,7 @@ impl Link {
 
     /// What carries the session now.
     pub(super) fn state(&self) -> LinkState {
-        self.ways.state(self.session.is_sent_by_queue())
+        self.paths.state(self.session.is_sent_by_queue())
     }
 
     /// Gives the guard a message of the peer's guard, or a text.

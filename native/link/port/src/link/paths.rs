@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use inet_rdma_engine::connection::Closed;
 use inet_rdma_path_tcp::Codec;
+use inet_rdma_paths::Path;
 use inet_rdma_session::{QueuePairId, Standing};
-use inet_rdma_ways::Way;
 
 use super::coding::Sealing;
 use super::notices::{Loss, RESTORED, RETURNED};
@@ -34,8 +34,8 @@ impl Link {
         let mut queue = Queue::new(carried, id);
         self.session.add_path(id, queue.can_be_lost());
         match queue.can_be_lost() {
-            true => self.ways.add(Way::QueuePair),
-            false => self.ways.add_exempt(Way::QueuePair),
+            true => self.paths.add(Path::QueuePair),
+            false => self.paths.add_exempt(Path::QueuePair),
         }
         let is_watched = !self.is_started || queue.watch(port);
         self.queue = Some(queue);
@@ -116,7 +116,7 @@ impl Link {
 
     pub(super) fn lose_tcp(&mut self, port: Port, loss: Loss) {
         let Some(tcp) = self.tcp.take() else { return };
-        self.ways.remove(Way::Tcp);
+        self.paths.remove(Path::Tcp);
         // To the peer an end in order would mean that this process has ended.
         tcp.reset();
         self.past_compression = self.compressed(Some(&tcp));
@@ -158,7 +158,7 @@ impl Link {
 
     pub(super) fn lose_queue(&mut self, port: Port) {
         if let Some(queue) = self.queue.take() {
-            self.ways.remove(Way::QueuePair);
+            self.paths.remove(Path::QueuePair);
             self.drop_queue(port, queue);
             self.session.lose_path();
             self.is_returning = false;
@@ -215,7 +215,7 @@ impl Link {
             return None;
         }
         if let Some(mut tcp) = self.tcp.take() {
-            self.ways.remove(Way::Tcp);
+            self.paths.remove(Path::Tcp);
             // Receive first what has arrived: the peer need not send it again.
             let received = tcp.receive(port, &mut self.session, &mut self.tally);
             self.past_compression = self.compressed(Some(&tcp));
@@ -234,7 +234,7 @@ impl Link {
             }
         }
         // A queue pair that is suspected is given up like the TCP connection.
-        let standing = match self.ways.is_suspected(Way::QueuePair) {
+        let standing = match self.paths.is_suspected(Path::QueuePair) {
             true => self.session.suspend_without_path(attempt).ok(),
             false => self.session.suspend(attempt).ok(),
         };
@@ -287,7 +287,7 @@ impl Link {
         }
         self.ends = self.ends.or_else(|| tcp.ends());
         self.tcp = Some(tcp);
-        self.ways.add(Way::Tcp);
+        self.paths.add(Path::Tcp);
         self.note_carried();
     }
 
@@ -320,7 +320,7 @@ impl Link {
             }
         };
         if let Some(queue) = self.queue.take_if(|_| !keeps_queue) {
-            self.ways.remove(Way::QueuePair);
+            self.paths.remove(Path::QueuePair);
             match is_queue_used {
                 true => self.retire(port, queue),
                 false => self.drop_queue(port, queue),
@@ -328,7 +328,7 @@ impl Link {
             self.is_returning = false;
             self.note_carried();
         }
-        if keeps_queue && self.ways.is_held(Way::QueuePair) {
+        if keeps_queue && self.paths.is_held(Path::QueuePair) {
             self.lose_queue(port);
         }
         if keeps_queue && self.queue.is_none() {

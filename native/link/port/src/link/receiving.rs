@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use inet_rdma_engine::connection::ReadEnd;
 use inet_rdma_path_tcp::ReceiveError;
+use inet_rdma_paths::Path;
 use inet_rdma_session::Event;
-use inet_rdma_ways::Way;
 
 use super::notices::{MOVED, PEER_CLOSED};
 use super::timer::Timer;
@@ -22,7 +22,7 @@ impl Link {
             self.receive(port)
         } else if let Some(queue) = self.queue.as_mut().filter(|queue| queue.has_fd(fd)) {
             queue.handle_event(fd);
-            if self.ways.is_held(Way::QueuePair) {
+            if self.paths.is_held(Path::QueuePair) {
                 // Its descriptors may stay readable.
                 queue.unwatch(port);
                 Fate::Lives
@@ -99,7 +99,7 @@ impl Link {
         match received {
             Ok(()) => {
                 self.drop_retired(port);
-                self.look_if_suspected(port, Way::Tcp);
+                self.look_if_suspected(port, Path::Tcp);
                 // Acknowledgements that came make room in the log, and one may be due.
                 self.transmit_unless_gathering(port);
                 self.follow(port);
@@ -154,7 +154,7 @@ impl Link {
     /// Gives packets that arrived over the queue pair to the VM, and decides when to look again.
     pub(super) fn look(&mut self, port: Port) -> Fate {
         // A look writes credit.
-        let is_held = self.ways.is_held(Way::QueuePair);
+        let is_held = self.paths.is_held(Path::QueuePair);
         let Some(queue) = self.queue.as_mut().filter(|_| !is_held) else {
             return Fate::Lives;
         };
@@ -164,7 +164,7 @@ impl Link {
             return Fate::Ends;
         }
         if packets > 0 {
-            self.look_if_suspected(port, Way::QueuePair);
+            self.look_if_suspected(port, Path::QueuePair);
         }
         let Some(queue) = &mut self.queue else {
             return Fate::Lives;

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use inet_rdma_paths::Path;
 use inet_rdma_session::LENGTH_BYTES;
-use inet_rdma_ways::Way;
 
 use super::Link;
 use crate::port::{Packet, Port};
@@ -51,7 +51,7 @@ impl Link {
     pub(super) fn send_by_tcp(&mut self, port: Port, packet: &Packet<'_>) {
         self.session.append(packet.bytes(), |log| packet.append_to(log, 0));
         self.look_whether_earned(port);
-        if self.tcp.as_ref().is_none_or(Tcp::is_blocked) || self.ways.is_held(Way::Tcp) {
+        if self.tcp.as_ref().is_none_or(Tcp::is_blocked) || self.paths.is_held(Path::Tcp) {
             return;
         }
         if packet.bytes() > TCP_GATHERED_BYTES || self.session.unsent_bytes() > TCP_GATHERED_BYTES_MAX {
@@ -77,7 +77,7 @@ impl Link {
     }
 
     pub(super) fn send_by_queue(&mut self, port: Port, packet: &Packet<'_>) {
-        let is_held = self.ways.is_held(Way::QueuePair);
+        let is_held = self.paths.is_held(Path::QueuePair);
         let Some(queue) = self.queue.as_mut().filter(|_| !is_held) else {
             // The queue pair is lost or held, and the session is not resumed yet.
             self.session.append(packet.bytes(), |log| packet.append_to(log, 0));
@@ -93,7 +93,7 @@ impl Link {
             };
             self.session.handle_passed(sent, total);
             if sent == total {
-                self.watch_write(Way::QueuePair);
+                self.watch_write(Path::QueuePair);
                 self.tell_key_due(port);
                 return;
             }
@@ -114,7 +114,7 @@ impl Link {
         } else {
             self.transmit(port);
         }
-        self.watch_write(Way::QueuePair);
+        self.watch_write(Path::QueuePair);
     }
 
     /// Writes the waiting bytes, as far as the paths have room.
@@ -125,7 +125,7 @@ impl Link {
         if self.is_started {
             self.transmit_by_tcp(port);
         }
-        let is_held = self.ways.is_held(Way::QueuePair);
+        let is_held = self.paths.is_held(Path::QueuePair);
         if let Some(queue) = self.queue.as_mut().filter(|_| !is_held) {
             if self.session.is_sent_by_queue() {
                 if queue.can_be_lost() || self.is_returning {
@@ -138,7 +138,7 @@ impl Link {
                     port.end_time_slice();
                 }
                 if self.session.unsent_bytes() < queued {
-                    self.watch_write(Way::QueuePair);
+                    self.watch_write(Path::QueuePair);
                 }
             }
         }
@@ -151,7 +151,7 @@ impl Link {
     }
 
     fn transmit_by_tcp(&mut self, port: Port) {
-        if self.ways.is_held(Way::Tcp) {
+        if self.paths.is_held(Path::Tcp) {
             if let Some(tcp) = &mut self.tcp {
                 tcp.update_watch(port);
             }
@@ -162,14 +162,14 @@ impl Link {
             .as_ref()
             .is_some_and(|tcp| !tcp.is_blocked() && self.tcp_takes(tcp))
         {
-            self.look_first(port, Way::Tcp);
+            self.look_first(port, Path::Tcp);
         }
         let Some(tcp) = &mut self.tcp else { return };
         let before = self.session.tcp_bytes() + tcp.held_bytes();
         tcp.transmit(port, &mut self.session);
         match self.session.tcp_bytes() + tcp.held_bytes() < before {
-            true => self.watch_write(Way::Tcp),
-            false => self.ways.handle_quiet(Way::Tcp),
+            true => self.watch_write(Path::Tcp),
+            false => self.paths.handle_quiet(Path::Tcp),
         }
     }
 
@@ -200,14 +200,14 @@ impl Link {
     /// Tells the peer that this node lives, before all waiting bytes.
     pub fn tick(&mut self, port: Port) {
         self.session.shrink();
-        for way in [Way::Tcp, Way::QueuePair] {
-            self.look_first(port, way);
+        for path in [Path::Tcp, Path::QueuePair] {
+            self.look_first(port, path);
         }
         match &mut self.queue {
-            Some(_) if self.session.is_sent_by_queue() && self.ways.is_held(Way::QueuePair) => {}
+            Some(_) if self.session.is_sent_by_queue() && self.paths.is_held(Path::QueuePair) => {}
             Some(queue) if self.session.is_sent_by_queue() => {
                 queue.tick();
-                self.ways.handle_quiet(Way::QueuePair);
+                self.paths.handle_quiet(Path::QueuePair);
                 // Acknowledge over TCP, so that both sides notice if the TCP connection that stands by is dead. Before
                 // the start the connection belongs to the settlement.
                 if self.is_started && self.tcp.is_some() {
@@ -235,7 +235,7 @@ impl Link {
         let is_taken = self.tcp.is_some() && self.session.control(message.to_vec());
         self.transmit(port);
         if is_taken {
-            self.watch_write(Way::Tcp);
+            self.watch_write(Path::Tcp);
         }
         self.schedule(port);
         is_taken

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use inet_rdma_ways::{Look, Notice, Way};
+use inet_rdma_paths::{Look, Notice, Path};
 
 use super::Link;
 use super::notices::{Loss, SUSPECTED, TRUSTED};
@@ -13,7 +13,7 @@ use crate::tcp::Tcp;
 impl Link {
     /// Suspects a path that owes an answer for this time. None: no path.
     pub fn set_patience(&mut self, port: Port, time: Option<Duration>) {
-        self.ways.set_patience(time);
+        self.paths.set_patience(time);
         self.schedule(port);
     }
 
@@ -27,7 +27,7 @@ impl Link {
     pub fn suspect(&mut self, port: Port) {
         if self.is_watching() {
             let now = Instant::now();
-            self.ways.suspect(now);
+            self.paths.suspect(now);
             self.tell_suspicion(port);
             self.schedule(port);
         }
@@ -40,66 +40,66 @@ impl Link {
 
     /// Looks at the paths whose time has come.
     pub(super) fn look_if_due(&mut self, port: Port) {
-        if self.ways.at().is_none() || !self.is_watching() {
+        if self.paths.at().is_none() || !self.is_watching() {
             return;
         }
         let now = Instant::now();
-        for way in [Way::Tcp, Way::QueuePair] {
-            if self.ways.is_due(way, now) {
-                self.look_at_peer(port, way);
+        for path in [Path::Tcp, Path::QueuePair] {
+            if self.paths.is_due(path, now) {
+                self.look_at_peer(port, path);
             }
         }
         self.tell_suspicion(port);
     }
 
     /// Looks at a path, if it is suspected: bytes have come over it.
-    pub(super) fn look_if_suspected(&mut self, port: Port, way: Way) {
-        if self.ways.is_suspected(way) {
-            self.look_at_peer(port, way);
+    pub(super) fn look_if_suspected(&mut self, port: Port, path: Path) {
+        if self.paths.is_suspected(path) {
+            self.look_at_peer(port, path);
             self.tell_suspicion(port);
         }
     }
 
     /// Looks at a path before the next write, if only ticks or answers have gone over it since the last look.
-    pub(super) fn look_first(&mut self, port: Port, way: Way) {
-        if self.ways.must_look_first(way) && self.is_watching() {
-            self.look_at_peer(port, way);
+    pub(super) fn look_first(&mut self, port: Port, path: Path) {
+        if self.paths.must_look_first(path) && self.is_watching() {
+            self.look_at_peer(port, path);
             self.tell_suspicion(port);
         }
     }
 
     /// Notes that bytes of packets were written over the path.
-    pub(super) fn watch_write(&mut self, way: Way) {
-        if !self.ways.wants_loud(way) {
+    pub(super) fn watch_write(&mut self, path: Path) {
+        if !self.paths.wants_loud(path) {
             return;
         }
         let now = Instant::now();
-        if let (Way::QueuePair, Some(queue)) = (way, &mut self.queue) {
+        if let (Path::QueuePair, Some(queue)) = (path, &mut self.queue) {
             queue.ask(now);
         }
-        self.ways.handle_loud(way, now);
+        self.paths.handle_loud(path, now);
     }
 
-    fn look_at_peer(&mut self, port: Port, way: Way) {
-        let was_held = self.ways.is_held(way);
+    fn look_at_peer(&mut self, port: Port, path: Path) {
+        let was_held = self.paths.is_held(path);
         // Before the facts: an answer that comes in between is not taken for an older one.
         let now = Instant::now();
-        let patience = self.ways.patience().unwrap_or_default();
-        let look = match way {
-            Way::Tcp => self.tcp.as_ref().map(Tcp::look_at_peer),
-            Way::QueuePair if was_held => None,
-            Way::QueuePair => self
+        let patience = self.paths.patience().unwrap_or_default();
+        let look = match path {
+            Path::Tcp => self.tcp.as_ref().map(Tcp::look_at_peer),
+            Path::QueuePair if was_held => None,
+            Path::QueuePair => self
                 .queue
                 .as_mut()
                 .map(|queue| Queue::look_at_peer(queue, now, patience)),
         };
-        self.ways.handle_look(way, now, look.unwrap_or(Look::UNKNOWN));
+        self.paths.handle_look(path, now, look.unwrap_or(Look::UNKNOWN));
         // Senders wait for room in the peer's ring. The peer's word of it may be lost, this side's device owes nothing,
         // and neither a packet nor a tick follows.
-        if way == Way::QueuePair && self.session.is_sent_by_queue() && self.session.unsent_bytes() > 0 {
-            self.watch_write(way);
+        if path == Path::QueuePair && self.session.is_sent_by_queue() && self.session.unsent_bytes() > 0 {
+            self.watch_write(path);
         }
-        if was_held && !self.ways.is_held(way) {
+        if was_held && !self.paths.is_held(path) {
             self.handle_released(port);
         }
     }
@@ -108,7 +108,7 @@ impl Link {
     fn handle_released(&mut self, port: Port) {
         if self.tcp.as_ref().is_some_and(|tcp| tcp.sealing().is_some()) {
             // Told as a loss alone.
-            let _notice = self.ways.poll_notice();
+            let _notice = self.paths.poll_notice();
             self.lose_tcp(port, Loss::WOKE);
         } else {
             self.tell_suspicion(port);
@@ -117,7 +117,7 @@ impl Link {
     }
 
     fn tell_suspicion(&mut self, port: Port) {
-        match self.ways.poll_notice() {
+        match self.paths.poll_notice() {
             None => {}
             Some(Notice::Suspected) => self.tell(port, SUSPECTED),
             Some(Notice::Trusted) => self.tell(port, TRUSTED),

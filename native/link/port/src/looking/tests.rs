@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use super::{LookStep, Looking, PATIENCE, PROMPT, Way};
+use super::{LookStep, Looking, Mode, PATIENCE, PROMPT};
 
 const MS: Duration = Duration::from_millis(1);
 const US: Duration = Duration::from_micros(1);
@@ -68,13 +68,13 @@ impl World {
         }
     }
 
-    /// Runs for a second, nearly always this way.
-    fn settles_on(&mut self, way: Way, traffic: Traffic) {
+    /// Runs for a second, nearly always this mode.
+    fn settles_on(&mut self, mode: Mode, traffic: Traffic) {
         (self.looks, self.sleeps) = (0, 0);
         self.run(1000 * MS, traffic);
-        let (this, other) = match way {
-            Way::Looks => (self.looks, self.sleeps),
-            Way::Sleeps => (self.sleeps, self.looks),
+        let (this, other) = match mode {
+            Mode::Looks => (self.looks, self.sleeps),
+            Mode::Sleeps => (self.sleeps, self.looks),
         };
         assert!(other * 20 < this, "{} looks, {} sleeps", self.looks, self.sleeps);
     }
@@ -84,14 +84,14 @@ impl World {
 fn a_port_looks_for_lone_requests_one_after_the_other() {
     let mut world = World::new();
     world.run(50 * MS, LONE);
-    world.settles_on(Way::Looks, LONE);
+    world.settles_on(Mode::Looks, LONE);
 }
 
 #[test]
 fn a_port_sleeps_while_packets_come_in_numbers() {
     let mut world = World::new();
     world.run(50 * MS, SHARED);
-    world.settles_on(Way::Sleeps, SHARED);
+    world.settles_on(Mode::Sleeps, SHARED);
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn a_port_looks_for_lone_requests_if_wake_ups_are_slow() {
     };
     let mut world = World::new();
     world.run(100 * MS, slow);
-    world.settles_on(Way::Looks, slow);
+    world.settles_on(Mode::Looks, slow);
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn a_scheduler_with_other_work_makes_a_port_sleep() {
     };
     let mut world = World::new();
     world.run(100 * MS, busy);
-    world.settles_on(Way::Sleeps, busy);
+    world.settles_on(Mode::Sleeps, busy);
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn a_change_of_traffic_changes_the_way() {
     let mut world = World::new();
     world.run(2000 * MS, LONE);
     world.run(2000 * MS, SHARED);
-    world.settles_on(Way::Sleeps, SHARED);
+    world.settles_on(Mode::Sleeps, SHARED);
 }
 
 #[test]

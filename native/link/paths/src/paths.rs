@@ -12,7 +12,7 @@ const LOOKS_EVERY: Duration = Duration::from_secs(1);
 
 /// A path of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Way {
+pub enum Path {
     /// The TCP connection.
     Tcp,
     /// The queue pair.
@@ -39,7 +39,7 @@ pub struct Counts {
 
 /// The paths of one link.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub struct Ways {
+pub struct Paths {
     /// None: no path is suspected, except by [`Self::suspect`].
     patience: Option<Patience>,
     tcp: Watch,
@@ -49,7 +49,7 @@ pub struct Ways {
     counts: Counts,
 }
 
-impl Ways {
+impl Paths {
     /// Suspects a path that owes an answer for this time; None: no path.
     pub fn set_patience(&mut self, time: Option<Duration>) {
         self.patience = time.map(Patience::new);
@@ -68,28 +68,28 @@ impl Ways {
     }
 
     /// There is such a path now, over which nothing was written yet.
-    pub fn add(&mut self, way: Way) {
-        *self.watch_mut(way) = Watch::Rest;
+    pub fn add(&mut self, path: Path) {
+        *self.watch_mut(path) = Watch::Rest;
     }
 
     /// There is such a path now, which is never suspected: the kernel reports its end.
-    pub fn add_exempt(&mut self, way: Way) {
-        *self.watch_mut(way) = Watch::Exempt;
+    pub fn add_exempt(&mut self, path: Path) {
+        *self.watch_mut(path) = Watch::Exempt;
     }
 
     /// The path is lost or given up.
-    pub fn remove(&mut self, way: Way) {
-        *self.watch_mut(way) = Watch::Absent;
+    pub fn remove(&mut self, path: Path) {
+        *self.watch_mut(path) = Watch::Absent;
     }
 
     /// Whether the path is suspected.
-    pub fn is_suspected(&self, way: Way) -> bool {
-        self.watch(way).is_suspected()
+    pub fn is_suspected(&self, path: Path) -> bool {
+        self.watch(path).is_suspected()
     }
 
     /// Whether nothing may be written over the path: [`Self::suspect`], and no answer since.
-    pub fn is_held(&self, way: Way) -> bool {
-        self.watch(way).is_held()
+    pub fn is_held(&self, path: Path) -> bool {
+        self.watch(path).is_held()
     }
 
     /// What carries the link whose packets go over the queue pair, or over TCP.
@@ -112,37 +112,37 @@ impl Ways {
     }
 
     /// True if the caller must tell of a write over this path for which somebody waits: [`Self::handle_loud`].
-    pub fn wants_loud(&self, way: Way) -> bool {
-        self.patience.is_some() && matches!(self.watch(way), Watch::Rest | Watch::Ticked)
+    pub fn wants_loud(&self, path: Path) -> bool {
+        self.patience.is_some() && matches!(self.watch(path), Watch::Rest | Watch::Ticked)
     }
 
     /// True if the caller must look at this path before it sends a tick, or bytes for which somebody waits. The answer
     /// that is owed then is not one to those bytes.
-    pub fn must_look_first(&self, way: Way) -> bool {
-        *self.watch(way) == Watch::Ticked
+    pub fn must_look_first(&self, path: Path) -> bool {
+        *self.watch(path) == Watch::Ticked
     }
 
     /// Bytes were written for which somebody waits: there is a look in time.
-    pub fn handle_loud(&mut self, way: Way, now: Instant) {
+    pub fn handle_loud(&mut self, path: Path, now: Instant) {
         if let Some(patience) = self.patience.as_mut().map(|patience| patience.at(now)) {
-            self.watch_mut(way).handle_loud(now, patience);
+            self.watch_mut(path).handle_loud(now, patience);
         }
     }
 
     /// A tick was written, or an answer.
-    pub fn handle_quiet(&mut self, way: Way) {
+    pub fn handle_quiet(&mut self, path: Path) {
         if self.patience.is_some() {
-            self.watch_mut(way).handle_quiet();
+            self.watch_mut(path).handle_quiet();
         }
     }
 
     /// Takes the facts of a look at this time.
-    pub fn handle_look(&mut self, way: Way, now: Instant, look: Look) {
+    pub fn handle_look(&mut self, path: Path, now: Instant, look: Look) {
         let (patience, interval) = match &mut self.patience {
             Some(patience) => (Some(patience.at(now)), patience.shortest().min(LOOKS_EVERY)),
             None => (None, LOOKS_EVERY),
         };
-        match self.watch_mut(way).handle_look(now, look, patience, interval) {
+        match self.watch_mut(path).handle_look(now, look, patience, interval) {
             None => return,
             Some(Change::Suspected) => self.counts.suspicions += 1,
             Some(Change::Trusted { is_false: false }) => {}
@@ -182,8 +182,8 @@ impl Ways {
     }
 
     /// Whether it is time to look at this path.
-    pub fn is_due(&self, way: Way, now: Instant) -> bool {
-        self.watch(way).at().is_some_and(|at| at <= now)
+    pub fn is_due(&self, path: Path, now: Instant) -> bool {
+        self.watch(path).at().is_some_and(|at| at <= now)
     }
 
     /// What the carrier must be told, with [`Self::state`].
@@ -206,17 +206,17 @@ impl Ways {
         self.counts = Counts::default();
     }
 
-    fn watch(&self, way: Way) -> &Watch {
-        match way {
-            Way::Tcp => &self.tcp,
-            Way::QueuePair => &self.queue,
+    fn watch(&self, path: Path) -> &Watch {
+        match path {
+            Path::Tcp => &self.tcp,
+            Path::QueuePair => &self.queue,
         }
     }
 
-    fn watch_mut(&mut self, way: Way) -> &mut Watch {
-        match way {
-            Way::Tcp => &mut self.tcp,
-            Way::QueuePair => &mut self.queue,
+    fn watch_mut(&mut self, path: Path) -> &mut Watch {
+        match path {
+            Path::Tcp => &mut self.tcp,
+            Path::QueuePair => &mut self.queue,
         }
     }
 }

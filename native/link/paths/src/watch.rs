@@ -27,7 +27,7 @@ pub(crate) enum Watch {
     Suspected {
         since: Instant,
         look_at: Instant,
-        /// The node says so ([`crate::Ways::suspect`]): only an answer that comes afterwards ends the suspicion.
+        /// The node says so ([`crate::Paths::suspect`]): only an answer that comes afterwards ends the suspicion.
         is_told: bool,
     },
 }

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use stateright::{Checker, Model, Property};
 
-use crate::{Debt, Look, Notice, Way, Ways};
+use crate::{Debt, Look, Notice, Path, Paths};
 
 /// The step of time. The patience is four of them.
 const STEP: Duration = Duration::from_millis(250);
 const PATIENCE: u8 = 4;
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-const BOTH: [Way; 2] = [Way::Tcp, Way::QueuePair];
+const BOTH: [Path; 2] = [Path::Tcp, Path::QueuePair];
 
 /// The peer's host behind one path. Times in steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -28,7 +28,7 @@ struct Host {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct World {
-    ways: Ways,
+    paths: Paths,
     hosts: [Option<Host>; 2],
     step: u8,
     /// Told of a suspicion last.
@@ -39,28 +39,28 @@ struct World {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {
     /// Bytes for which somebody waits.
-    Write(Way),
-    Tick(Way),
+    Write(Path),
+    Tick(Path),
     /// All is answered.
-    Answer(Way),
+    Answer(Path),
     /// All but the last write is answered.
-    AnswerSome(Way),
+    AnswerSome(Path),
     Timer,
     Pass,
-    Lose(Way),
-    Resume(Way),
+    Lose(Path),
+    Resume(Path),
     Suspect,
 }
 
 struct Exploration {
-    ways: Vec<Way>,
+    paths: Vec<Path>,
     steps: u8,
     /// Whether the kernel tells since when an answer is owed.
     tells: bool,
 }
 
-fn index(way: Way) -> usize {
-    usize::from(way == Way::QueuePair)
+fn index(path: Path) -> usize {
+    usize::from(path == Path::QueuePair)
 }
 
 impl World {
@@ -68,14 +68,14 @@ impl World {
         *START + STEP * u32::from(self.step)
     }
 
-    fn host(&mut self, way: Way) -> Option<&mut Host> {
-        self.hosts[index(way)].as_mut()
+    fn host(&mut self, path: Path) -> Option<&mut Host> {
+        self.hosts[index(path)].as_mut()
     }
 
-    fn look(&mut self, way: Way, tells: bool) {
+    fn look(&mut self, path: Path, tells: bool) {
         let (now, step) = (self.now(), self.step);
-        let Some(host) = self.hosts[index(way)].as_mut() else {
-            self.ways.handle_look(way, now, Look::UNKNOWN);
+        let Some(host) = self.hosts[index(path)].as_mut() else {
+            self.paths.handle_look(path, now, Look::UNKNOWN);
             return;
         };
         let since = |at: u8| STEP * u32::from(step - at);
@@ -88,9 +88,9 @@ impl World {
             }),
         };
         let (owes, heard, is_told) = (host.owes, host.heard, host.is_told);
-        let before = self.ways.is_suspected(way);
-        self.ways.handle_look(way, now, look);
-        let after = self.ways.is_suspected(way);
+        let before = self.paths.is_suspected(path);
+        self.paths.handle_look(path, now, look);
+        let after = self.paths.is_suspected(path);
         let is_long = |at: Option<u8>, steps| at.is_none_or(|at| step - at >= steps);
         if after && !before && (owes.is_none() || !is_long(owes, PATIENCE / 2) || !is_long(heard, PATIENCE)) {
             self.broken = Some("suspected although it has answered in time");
@@ -99,36 +99,36 @@ impl World {
             self.broken = Some("trusted without an answer");
         }
         if !after {
-            if let Some(host) = self.host(way) {
+            if let Some(host) = self.host(path) {
                 host.is_told = false;
             }
         }
     }
 
-    fn write(&mut self, way: Way, is_loud: bool, tells: bool) {
-        if self.hosts[index(way)].is_none() {
+    fn write(&mut self, path: Path, is_loud: bool, tells: bool) {
+        if self.hosts[index(path)].is_none() {
             return;
         }
-        if self.ways.must_look_first(way) {
-            self.look(way, tells);
+        if self.paths.must_look_first(path) {
+            self.look(path, tells);
         }
         let (now, step) = (self.now(), self.step);
-        if let Some(host) = self.host(way) {
+        if let Some(host) = self.host(path) {
             host.owes.get_or_insert(step);
             host.is_active |= is_loud;
         }
         match is_loud {
-            true if self.ways.wants_loud(way) => self.ways.handle_loud(way, now),
+            true if self.paths.wants_loud(path) => self.paths.handle_loud(path, now),
             true => {}
-            false => self.ways.handle_quiet(way),
+            false => self.paths.handle_quiet(path),
         }
     }
 
     fn fire(&mut self, tells: bool) {
         let now = self.now();
-        for way in BOTH {
-            if self.ways.is_due(way, now) {
-                self.look(way, tells);
+        for path in BOTH {
+            if self.paths.is_due(path, now) {
+                self.look(path, tells);
             }
         }
     }
@@ -136,29 +136,29 @@ impl World {
     fn act(&mut self, action: Action, tells: bool) {
         let step = self.step;
         match action {
-            Action::Write(way) => self.write(way, true, tells),
-            Action::Tick(way) => self.write(way, false, tells),
-            Action::Answer(way) | Action::AnswerSome(way) => {
-                if let Some(host) = self.host(way).filter(|host| host.owes.is_some()) {
+            Action::Write(path) => self.write(path, true, tells),
+            Action::Tick(path) => self.write(path, false, tells),
+            Action::Answer(path) | Action::AnswerSome(path) => {
+                if let Some(host) = self.host(path).filter(|host| host.owes.is_some()) {
                     host.heard = Some(step);
-                    host.owes = (action == Action::AnswerSome(way)).then_some(step);
+                    host.owes = (action == Action::AnswerSome(path)).then_some(step);
                 }
             }
             Action::Timer => self.fire(tells),
             Action::Pass => self.step += 1,
-            Action::Lose(way) => {
-                self.hosts[index(way)] = None;
-                self.ways.remove(way);
-                let is_suspected = BOTH.iter().any(|&way| self.ways.is_suspected(way));
+            Action::Lose(path) => {
+                self.hosts[index(path)] = None;
+                self.paths.remove(path);
+                let is_suspected = BOTH.iter().any(|&path| self.paths.is_suspected(path));
                 self.is_told_suspected &= is_suspected;
             }
-            Action::Resume(way) => {
-                self.hosts[index(way)] = Some(Host::default());
-                self.ways.add(way);
+            Action::Resume(path) => {
+                self.hosts[index(path)] = Some(Host::default());
+                self.paths.add(path);
             }
             Action::Suspect => {
                 let now = self.now();
-                self.ways.suspect(now);
+                self.paths.suspect(now);
                 for host in self.hosts.iter_mut().flatten() {
                     (host.is_told, host.heard) = (true, None);
                 }
@@ -168,8 +168,8 @@ impl World {
     }
 
     fn check(&mut self) {
-        let is_suspected = BOTH.iter().any(|&way| self.ways.is_suspected(way));
-        match self.ways.poll_notice() {
+        let is_suspected = BOTH.iter().any(|&path| self.paths.is_suspected(path));
+        match self.paths.poll_notice() {
             Some(Notice::Trusted) if is_suspected || !self.is_told_suspected => {
                 self.broken = Some("told of trust without a suspicion, or before its end");
             }
@@ -179,7 +179,7 @@ impl World {
             None => {}
         }
         let is_quiet = self.hosts.iter().flatten().all(|host| !host.is_active && !host.is_told);
-        if is_quiet && self.ways.at().is_some() {
+        if is_quiet && self.paths.at().is_some() {
             self.broken = Some("a timer although nobody waits");
         }
     }
@@ -191,18 +191,18 @@ impl World {
             if world.hosts == [None, None] {
                 return true;
             }
-            for way in BOTH {
-                world.write(way, true, exploration.tells);
+            for path in BOTH {
+                world.write(path, true, exploration.tells);
                 if answers {
-                    world.act(Action::Answer(way), exploration.tells);
+                    world.act(Action::Answer(path), exploration.tells);
                 }
             }
             world.fire(exploration.tells);
             world.check();
-            let mut suspected = BOTH.into_iter().filter(|&way| world.hosts[index(way)].is_some());
+            let mut suspected = BOTH.into_iter().filter(|&path| world.hosts[index(path)].is_some());
             let is_over = match answers {
-                true => suspected.all(|way| !world.ways.is_suspected(way)),
-                false => suspected.all(|way| world.ways.is_suspected(way)),
+                true => suspected.all(|path| !world.paths.is_suspected(path)),
+                false => suspected.all(|path| world.paths.is_suspected(path)),
             };
             if world.broken.is_some() || is_over {
                 return world.broken.is_none();
@@ -218,15 +218,15 @@ impl Model for Exploration {
     type Action = Action;
 
     fn init_states(&self) -> Vec<World> {
-        let mut ways = Ways::default();
-        ways.set_patience(Some(STEP * u32::from(PATIENCE)));
+        let mut paths = Paths::default();
+        paths.set_patience(Some(STEP * u32::from(PATIENCE)));
         let mut hosts = [None; 2];
-        for &way in &self.ways {
-            ways.add(way);
-            hosts[index(way)] = Some(Host::default());
+        for &path in &self.paths {
+            paths.add(path);
+            hosts[index(path)] = Some(Host::default());
         }
         vec![World {
-            ways,
+            paths,
             hosts,
             step: 0,
             is_told_suspected: false,
@@ -242,16 +242,16 @@ impl Model for Exploration {
             actions.push(Action::Pass);
         }
         actions.extend([Action::Timer, Action::Suspect]);
-        for &way in &self.ways {
-            match world.hosts[index(way)] {
+        for &path in &self.paths {
+            match world.hosts[index(path)] {
                 Some(_) => actions.extend([
-                    Action::Write(way),
-                    Action::Tick(way),
-                    Action::Answer(way),
-                    Action::AnswerSome(way),
-                    Action::Lose(way),
+                    Action::Write(path),
+                    Action::Tick(path),
+                    Action::Answer(path),
+                    Action::AnswerSome(path),
+                    Action::Lose(path),
                 ]),
-                None => actions.push(Action::Resume(way)),
+                None => actions.push(Action::Resume(path)),
             }
         }
     }
@@ -259,7 +259,7 @@ impl Model for Exploration {
     fn next_state(&self, world: &World, action: Action) -> Option<World> {
         let mut next = world.clone();
         next.act(action, self.tells);
-        next.ways.forget_counts();
+        next.paths.forget_counts();
         if next.broken.is_none() {
             for (answers, broken) in [(true, "answers do not end it"), (false, "silence is not suspected")] {
                 if !next.ends(self, answers) {
@@ -286,7 +286,7 @@ fn explore(exploration: Exploration) {
 #[test]
 fn one_path_whose_kernel_does_not_tell_since_when() {
     explore(Exploration {
-        ways: vec![Way::Tcp],
+        paths: vec![Path::Tcp],
         steps: 10,
         tells: false,
     });
@@ -295,7 +295,7 @@ fn one_path_whose_kernel_does_not_tell_since_when() {
 #[test]
 fn one_path_whose_kernel_tells_since_when() {
     explore(Exploration {
-        ways: vec![Way::QueuePair],
+        paths: vec![Path::QueuePair],
         steps: 10,
         tells: true,
     });
@@ -304,7 +304,7 @@ fn one_path_whose_kernel_tells_since_when() {
 #[test]
 fn two_paths() {
     explore(Exploration {
-        ways: BOTH.to_vec(),
+        paths: BOTH.to_vec(),
         steps: 5,
         tells: false,
     });

@@ -3,12 +3,12 @@
 //!
 //! A link has a TCP connection, a queue pair, or both. The peer's *host* answers what is sent over a path: its kernel
 //! acknowledges segments, its device completes requests, whether the peer's process runs or not. A path whose host
-//! owes an answer for the time of the option `dead_after_ms` is [suspected](Ways): it carries on, and the carrier
+//! owes an answer for the time of the option `dead_after_ms` is [suspected](Paths): it carries on, and the carrier
 //! tries others beside it. A suspicion ends when the path answers ([`Notice::Trusted`]) or when it is lost or given up
-//! ([`Ways::remove`]).
+//! ([`Paths::remove`]).
 //!
 //! A path at rest costs nothing, and one that is acknowledged a look in each of these times. The caller tells of writes
-//! ([`Ways::handle_loud`], [`Ways::handle_quiet`]) and looks when [`Ways::at`] has come.
+//! ([`Paths::handle_loud`], [`Paths::handle_quiet`]) and looks when [`Paths::at`] has come.
 //!
 //! Beside it the other questions of time: how long no path carried the link ([`Outage`]), whether the peer takes bytes
 //! ([`Stall`]), and whether the link's traffic has earned a queue pair ([`Earning`]).
@@ -17,11 +17,11 @@
 mod earning;
 mod look;
 mod outage;
+mod paths;
 mod patience;
 mod stall;
 mod state;
 mod watch;
-mod ways;
 
 #[cfg(test)]
 mod tests;
@@ -29,6 +29,6 @@ mod tests;
 pub use earning::{Earning, Traffic};
 pub use look::{Debt, Look};
 pub use outage::Outage;
+pub use paths::{Counts, Notice, Path, Paths};
 pub use stall::{Stall, StallChange};
 pub use state::{Carrier, LinkState, State};
-pub use ways::{Counts, Notice, Way, Ways};
