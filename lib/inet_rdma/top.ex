@@ -37,7 +37,8 @@ defmodule InetRdma.Top do
     old = Map.new(before, &{key(&1), &1})
     links = Enum.map(infos, &measure(&1, old[key(&1)], (now - since) / 1000))
     links = Enum.sort_by(links, &{-traffic(&1), &1.node})
-    [title(node, links), "\n\n", if(links == [], do: [], else: columns([@header | Enum.map(links, &row/1)]))]
+    rows = [@header | Enum.map(links, &row/1)]
+    [title(node, links), "\n\n", if(links == [], do: [], else: :inet_rdma_text.table(rows, " "))]
   end
 
   # A link over TCP has no id.
@@ -100,14 +101,4 @@ defmodule InetRdma.Top do
   defp bytes(number), do: "#{round(number)} B"
 
   defp decimal(number, unit), do: :erlang.float_to_binary(number, decimals: 1) <> " " <> unit
-
-  # As wide as the widest field; the last column is not padded.
-  defp columns(rows) do
-    widths = rows |> Enum.zip_with(fn column -> column |> Enum.map(&String.length/1) |> Enum.max() end)
-
-    for row <- rows do
-      {padded, [last]} = row |> Enum.zip(widths) |> Enum.split(-1)
-      [Enum.map(padded, fn {field, width} -> [String.pad_trailing(field, width), " "] end), elem(last, 0), "\n"]
-    end
-  end
 end

@@ -307,9 +307,8 @@ address_of(_Socket, Node) ->
         #supervised{link = #{role := initiator}, address = Address} ->
             Address;
         #supervised{link = #{driver := Driver, connection := Connection}} ->
-            AtHost = lists:dropwhile(fun(Char) -> Char =/= $@ end, atom_to_list(Node)),
-            case {inet_rdma_transport:ends(Connection), AtHost} of
-                {{ok, {_Own, Address}}, [$@ | Host]} -> net_address(Address, Host, Driver);
+            case {inet_rdma_transport:ends(Connection), dist_util:split_node(Node)} of
+                {{ok, {_Own, Address}}, {node, _Name, Host}} -> net_address(Address, Host, Driver);
                 _ -> ?shutdown(no_node)
             end
     end.

@@ -22,12 +22,11 @@ find(Driver, Node, LongOrShortNames) ->
     {Ip, TcpPort, Version} = ask(Driver, Node, Name, Host),
     {Host, {Ip, TcpPort}, Version}.
 
-%% Long names have a dot in the host or are an address; short ones have none.
+%% Long names have a dot in the host or are an address; short ones have none. As in inet_tcp_dist of OTP 25.
 -spec split(inet_rdma_transport:driver(), node(), longnames | shortnames) -> {Name :: string(), Host :: string()}.
 split(Driver, Node, LongOrShortNames) ->
-    Chars = atom_to_list(Node),
-    case {lists:splitwith(fun(Char) -> Char =/= $@ end, Chars), length([$@ || $@ <- Chars])} of
-        {{Name, [$@ | [_ | _] = Host]}, 1} ->
+    case dist_util:split_node(Node) of
+        {node, Name, Host} ->
             case {LongOrShortNames, lists:member($., Host), Driver:parse_address(Host)} of
                 {longnames, false, {error, _}} ->
                     ?LOG_ERROR("** System running to use fully qualified hostnames **~n** Hostname ~ts is illegal **",

@@ -12,7 +12,7 @@ reason(Reason) -> unicode:characters_to_binary(inet_rdma_error:format(Reason)).
 
 %% Lines of rows that have the same number of fields. Columns are as wide as their widest field; the last one is not
 %% padded.
--spec table([[unicode:chardata()]], Gap :: string()) -> [unicode:chardata()].
+-spec table([[unicode:chardata()]], Gap :: unicode:chardata()) -> [unicode:chardata()].
 table([First | _] = Rows, Gap) ->
     Widest = fun(Row, Widths) -> lists:zipwith(fun max/2, [string:length(Field) || Field <- Row], Widths) end,
     Widths = lists:foldl(Widest, [0 || _ <- First], Rows),

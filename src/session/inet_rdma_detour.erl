@@ -308,19 +308,12 @@ is_usable(Session) ->
           {ok, inet_rdma_transport:t()} | {error, listens_nowhere | term()}.
 dial(Session, TimeoutMs) ->
     Driver = inet_rdma_session:driver(Session),
-    Options = inet_rdma_transport:connect_options() ++ [{active, false}, {packet, raw}],
+    Options = inet_rdma_transport:connect_options(),
     Addresses = addresses(Session),
     AMs = max(1, min(?CONNECT_MS, TimeoutMs div max(1, length(Addresses)))),
     lists:foldl(fun(_Address, {ok, _} = Connected) -> Connected;
-                   ({Ip, TcpPort}, _Error) -> connected(Driver, Driver:connect(Ip, TcpPort, Options, AMs))
+                   (Address, _Error) -> inet_rdma_transport:connect(Driver, Address, Options, AMs)
                 end, {error, listens_nowhere}, Addresses).
-
-connected(Driver, {ok, Socket}) ->
-    Connection = inet_rdma_transport:tcp(Driver, Socket),
-    _ = inet_rdma_transport:passive(Connection),
-    {ok, Connection};
-connected(_Driver, Error) ->
-    Error.
 
 %% The peer's address on the TCP connection in use comes first.
 addresses(Session) ->

@@ -122,20 +122,9 @@ connect(#{session := Session, node := Node, to := detour}) ->
         full ->
             {error, busy}
     end;
-connect(#{session := Session, to := {Ip, TcpPort}, is_narrow := IsNarrow}) ->
-    Driver = inet_rdma_session:driver(Session),
-    Segments = [?SMALL_SEGMENTS || IsNarrow],
-    Options = [?SYN_ONCE_AGAIN | inet_rdma_transport:connect_options()] ++ Segments
-                  ++ [{active, false}, {packet, raw}],
-    case Driver:connect(Ip, TcpPort, Options, ?CONNECT_MS) of
-        {ok, Socket} ->
-            Connection = inet_rdma_transport:tcp(Driver, Socket),
-            _ = inet:setopts(Socket, [inet_rdma_transport:nodelay()]),
-            _ = inet_rdma_transport:passive(Connection),
-            {ok, Connection};
-        Error ->
-            Error
-    end.
+connect(#{session := Session, to := Address, is_narrow := IsNarrow}) ->
+    Options = [?SYN_ONCE_AGAIN | inet_rdma_transport:connect_options()] ++ [?SMALL_SEGMENTS || IsNarrow],
+    inet_rdma_transport:connect(inet_rdma_session:driver(Session), Address, Options, ?CONNECT_MS).
 
 secure(tcp, Connection, _Node, _TimeoutMs) ->
     {ok, Connection};

@@ -177,11 +177,9 @@ lost(TcpReason, Queue, IsCarried, Guarded) ->
                     ok = inet_rdma_session_log:queue_lost(Fabric, Reason, Why, inet_rdma_session_data:facts(Guarded)),
                     {Reason, Why}
             end,
-    #{session := Session, node := Node, peer := Peer, config := #{survive_ms := SurviveMs}, loss := Before} = Guarded,
-    Link = {Session, Node, Peer, SurviveMs},
-    Guarded#{loss := case Before of
-                         none -> inet_rdma_session_loss:new(Link, TcpReason, Facts, IsCarried);
-                         _ -> inet_rdma_session_loss:handle_lost(TcpReason, Facts, IsCarried, Before)
+    Guarded#{loss := case maps:get(loss, Guarded) of
+                         none -> inet_rdma_session_loss:new(Guarded, TcpReason, Facts, IsCarried);
+                         Before -> inet_rdma_session_loss:handle_lost(TcpReason, Facts, IsCarried, Before)
                      end}.
 
 %% The queue pair is lost, too, or the connection that was made anew.

@@ -20,7 +20,9 @@
 -type suspicion() :: none | path | standby | woke.
 %% retry: until the next dialer, if one has crashed. bound: until the link is given up.
 -type timer() :: retry | bound.
--type link() :: {inet_rdma_session:t(), Node :: binary(), peer(), SurviveMs :: pos_integer()}.
+%% The data of the link's guard (inet_rdma_session_data).
+-type link() :: #{session := inet_rdma_session:t(), node := binary(), peer := peer(),
+                  config := inet_rdma_options:config(), atom() => term()}.
 %% Where the peer accepts connections; none: nowhere, and only the peer can make another connection.
 -type peer() :: inet_rdma_told:address() | none.
 -type reason() :: inet_rdma_link_event:lost() | inet_rdma:reason() | unknown.
@@ -42,10 +44,9 @@ suspect(Link, Reason, Suspicion, IsNarrow) ->
     begin_with(Link, Reason, #{suspicion => Suspicion, is_in_order => false, is_uncarried => false,
                                is_narrow => IsNarrow}).
 
-begin_with({Session, Node, Peer, SurviveMs}, {Reason, Why}, Facts) ->
-    Loss = Facts#{session => Session, node => Node, peer => Peer, survive_ms => SurviveMs,
-                  since => erlang:monotonic_time(), reason => Reason, why => Why},
-    dial(start_bound(upgraded(Loss))).
+begin_with(#{config := #{survive_ms := SurviveMs}} = Link, {Reason, Why}, Facts) ->
+    Loss = Facts#{survive_ms => SurviveMs, since => erlang:monotonic_time(), reason => Reason, why => Why},
+    dial(start_bound(upgraded(maps:merge(maps:with([session, node, peer], Link), Loss)))).
 
 %% A loss that another version of this module has begun: fields that it lacks get their first values.
 -spec upgraded(map()) -> t().

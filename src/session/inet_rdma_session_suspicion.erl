@@ -16,16 +16,11 @@ suspected(Guarded) -> suspected(path, Guarded).
 
 -spec suspected(path | standby | woke, t()) -> t().
 suspected(Suspicion, Guarded) ->
-    #{config := #{survive_ms := SurviveMs}, session := Session, node := Node, peer := Peer} = Guarded,
     IsNarrow = Suspicion =:= path andalso is_new(Guarded),
     Why = inet_rdma_session_log:suspected(Suspicion, IsNarrow, inet_rdma_session_data:facts(Guarded)),
-    case SurviveMs of
-        0 ->
-            Guarded;
-        _ ->
-            Link = {Session, Node, Peer, SurviveMs},
-            Suspected = inet_rdma_session_loss:suspect(Link, {etimedout, Why}, Suspicion, IsNarrow),
-            Guarded#{loss := Suspected}
+    case Guarded of
+        #{config := #{survive_ms := 0}} -> Guarded;
+        _ -> Guarded#{loss := inet_rdma_session_loss:suspect(Guarded, {etimedout, Why}, Suspicion, IsNarrow)}
     end.
 
 is_new(#{restored_at := never}) -> false;

@@ -8,7 +8,7 @@
 
 -behaviour(inet_rdma_settlement_message).
 
--export([tcp/2, tls/1, tls/2, protocol/1, handle/1, send/2, recv/3, ends/1, is_local/1, peer_certificate/1]).
+-export([connect/4, tcp/2, tls/1, tls/2, protocol/1, handle/1, send/2, recv/3, ends/1, is_local/1, peer_certificate/1]).
 %% Callbacks of a settlement.
 -export([passive/1, active_once/1, send_message/2, recv_message/2]).
 %% Used for sessions.
@@ -30,6 +30,17 @@
 
 -type tcp() :: {tcp, driver(), inet:socket()}.
 -type t() :: tcp() | {tls, ssl:sslsocket(), Sender :: pid() | none}.
+
+%% A connection over TCP that is passive, as passive/1 makes it. The caller owns it.
+-spec connect(driver(), address(), [gen_tcp:option()], timeout()) -> {ok, tcp()} | {error, term()}.
+connect(Driver, {Ip, TcpPort}, Options, TimeoutMs) ->
+    case Driver:connect(Ip, TcpPort, Options ++ [{active, false}, {packet, raw}], TimeoutMs) of
+        {ok, Socket} ->
+            _ = passive(tcp(Driver, Socket)),
+            {ok, tcp(Driver, Socket)};
+        Error ->
+            Error
+    end.
 
 -spec tcp(driver(), inet:socket()) -> tcp().
 tcp(Driver, Socket) -> {tcp, Driver, Socket}.
