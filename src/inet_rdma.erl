@@ -37,7 +37,7 @@
 %% listener; shared memory has no addresses. {error, eaddrnotavail}: Ip is no address of this host.
 %%
 %% {tls, Options}: Port is a TCP port, on which streams begin inside TLS, with these options of ssl:listen/2. A stream
-%% leaves TLS only for a way that is as well protected. docs/STREAMS.md has an example.
+%% leaves TLS only for a path that is as well protected. docs/STREAMS.md has an example.
 -spec listen(inet:port_number(), [option()]) -> {ok, listener()} | {error, reason()}.
 listen(Port, Options) when is_integer(Port), Port >= 0, Port =< 65535, is_list(Options) ->
     case inet_rdma_socket:settings(Port, Options) of

@@ -23,9 +23,9 @@
       | {shm_directory, Path :: binary(), directory_fault()}
       | {version_mismatch, Theirs :: non_neg_integer(), Ours :: non_neg_integer()}
       | {bad_hello, message()} | wrong_token | {rejected, rejection()}
-        %% Of a stream with the option tls: what TLS has against the peer or its options, in OTP's words; no way is as
+        %% Of a stream with the option tls: what TLS has against the peer or its options, in OTP's words; no path is as
         %% well protected as TLS; the peer says something else than a settlement.
-      | ssl:error_alert() | {tls, term()} | {no_way, binary()} | {not_settled, binary()}
+      | ssl:error_alert() | {tls, term()} | {no_path, binary()} | {not_settled, binary()}
         %% A new key of an encrypted connection is not taken.
       | not_sealed | {key_out_of_turn, Said :: number(), Next :: number()} | {too_many_keys, Keys :: pos_integer()}
         %% No process listens there, or no way leads there.
@@ -172,7 +172,7 @@ text({verbs, Doing, Posix}) -> [words(Doing), ": ", posix(Posix)];
 text({system, Doing, Posix}) -> [words(Doing), ": ", posix(Posix)];
 text({tls_alert, {_Alert, Text}}) -> io("~ts", [Text]);
 text({tls, Reason}) -> io("TLS: ~ts", [ssl:format_error(Reason)]);
-text({no_way, Why}) -> io("no way to the peer is as well protected as TLS: ~ts", [Why]);
+text({no_path, Why}) -> io("no path to the peer is as well protected as TLS: ~ts", [Why]);
 text({not_settled, Why}) -> io("the peer does not settle a stream: ~ts", [Why]);
 text({Kind, Text}) when is_atom(Kind), is_binary(Text), Kind =/= panicked -> io("~ts", [Text]);
 text({key_used_up, Generation}) ->

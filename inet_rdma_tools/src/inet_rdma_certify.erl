@@ -11,12 +11,12 @@
 -export([run/1, main/0, main/1, options/1, usage/0]).
 -export_type([options/0, report/0]).
 
-%% minutes: the most that all checks may take. length: quick plans for 3 minutes, even if minutes is more. ways: `shm',
-%% `tcp', `verbs' (all devices) or the name of a device; all: all ways of the host. out: the directory of the report.
+%% minutes: the most that all checks may take. length: quick plans for 3 minutes, even if minutes is more. paths: `shm',
+%% `tcp', `verbs' (all devices) or the name of a device; all: all paths of the host. out: the directory of the report.
 %% peer: the other host, by ssh. listen: this port waits for the other host's `--join'. contract: the program of the
 %% contract suite.
 -type options() :: #{minutes := number(), length := quick | full,
-                     way_seconds := pos_integer() | default, ways := all | [string()], out := file:filename(),
+                     path_seconds := pos_integer() | default, paths := all | [string()], out := file:filename(),
                      peer := none | {ssh, string()} | {listen, inet:port_number()},
                      ssh := [string()], erl := string(), contract := file:filename() | none, quiet := boolean()}.
 
@@ -28,8 +28,8 @@
 -define(QUICK_MINUTES, 3).
 %% Share of the given time that is planned; the rest is for starts of nodes and waiting.
 -define(PLANNED, 0.8).
-%% Upper bound of the time for one way, even if more is given.
--define(WAY_MS, 240000).
+%% Upper bound of the time for one path, even if more is given.
+-define(PATH_MS, 240000).
 -define(MIB, 1048576).
 
 %% @doc Runs all checks and writes report.html and report.json. Takes at most as long as `minutes' says.
@@ -42,9 +42,9 @@ run(#{minutes := Minutes} = Options) ->
     StartMs = now_ms(),
     DeadlineMs = StartMs + round(Minutes * 60000),
     try
-        {Found, LeftOut} = ways(Doctor, Peer),
-        Ways = wanted(maps:get(ways, Options), Found),
-        Results = results(Ways, LeftOut, Doctor, Peer, DeadlineMs, Options),
+        {Found, LeftOut} = paths(Doctor, Peer),
+        Paths = wanted(maps:get(paths, Options), Found),
+        Results = results(Paths, LeftOut, Doctor, Peer, DeadlineMs, Options),
         {Verdict, Why} = inet_rdma_certify_report:verdict(Results),
         Report = #{verdict => Verdict, why => Why, started => Started, took_ms => now_ms() - StartMs,
                    host => inet_rdma_certify_os:facts(), peer => inet_rdma_certify_peer:facts(Peer), doctor => Doctor,
@@ -55,40 +55,41 @@ run(#{minutes := Minutes} = Options) ->
         inet_rdma_certify_peer:close(Peer)
     end.
 
-ways(Doctor, none) -> inet_rdma_certify_way:of_host(Doctor);
-ways(Doctor, #{networks := Networks} = Peer) -> inet_rdma_certify_way:of_hosts(Doctor, Peer, Networks).
+paths(Doctor, none) -> inet_rdma_certify_path:of_host(Doctor);
+paths(Doctor, #{networks := Networks} = Peer) -> inet_rdma_certify_path:of_hosts(Doctor, Peer, Networks).
 
 wanted(all, Found) -> Found;
 wanted(Names, Found) ->
-    Chosen = [Way || #{id := Id, fabric := Fabric} = Way <- Found,
+    Chosen = [Path || #{id := Id, fabric := Fabric} = Path <- Found,
                      lists:any(fun(Name) -> is_named(Name, binary_to_list(Id), atom_to_list(Fabric)) end, Names)],
     case [Name || Name <- Names, not lists:any(fun(#{id := Id, fabric := Fabric}) ->
               is_named(Name, binary_to_list(Id), atom_to_list(Fabric)) end, Found)] of
         [] -> Chosen;
         Unknown ->
-            throw({usage, ["no such way here: ", lists:join(", ", Unknown), "; there are: ",
+            throw({usage, ["no such path here: ", lists:join(", ", Unknown), "; there are: ",
                            lists:join(", ", [Id || #{id := Id} <- Found])]})
     end.
 
 is_named(Name, Id, Fabric) -> Name =:= Id orelse Name =:= Fabric orelse "verbs " ++ Name =:= Id.
 
-results(Ways, LeftOut, Doctor, Peer, DeadlineMs, #{ways := Asked} = Options) ->
+results(Paths, LeftOut, Doctor, Peer, DeadlineMs, #{paths := Asked} = Options) ->
     OfHost = step({doctor, <<"host">>}, fun() -> inet_rdma_certify_host:doctor(Doctor) end, 30000, DeadlineMs, Options),
     OfPeer = [step({doctor, <<"peer">>}, fun() -> inet_rdma_certify_host:doctor(Theirs) end, 30000, DeadlineMs, Options)
               || #{doctor := Theirs} <- [Peer]],
     Skipped = [inet_rdma_certify_step:skipped({sizes, Name}, {skipped, Why}) || {Name, Why} <- LeftOut, Asked =:= all],
-    #{slowness := Slowness} = Plan = plan(length(Ways), Options),
+    #{slowness := Slowness} = Plan = plan(length(Paths), Options),
     [OfHost | OfPeer] ++ Skipped ++
-        lists:append([of_way(inet_rdma_certify_way:slowed(Way, Slowness), Plan, DeadlineMs, Options) || Way <- Ways]).
+        lists:append([of_path(inet_rdma_certify_path:slowed(Path, Slowness), Plan, DeadlineMs, Options)
+                      || Path <- Paths]).
 
 %% How long each check lasts.
-plan(Ways, #{minutes := Minutes, length := Wanted, way_seconds := Seconds}) ->
+plan(Paths, #{minutes := Minutes, length := Wanted, path_seconds := Seconds}) ->
     {Length, UsualMinutes, PlannedMinutes} = case Wanted of
                                                  full when Minutes >= ?MINUTES -> {full, ?MINUTES, Minutes};
                                                  _ -> {quick, ?QUICK_MINUTES, min(Minutes, ?QUICK_MINUTES)}
                                              end,
     WayMs = case Seconds of
-                default -> min(?WAY_MS, round(PlannedMinutes * 60000 * ?PLANNED / max(1, Ways)));
+                default -> min(?PATH_MS, round(PlannedMinutes * 60000 * ?PLANNED / max(1, Paths)));
                 _ -> 1000 * Seconds
             end,
     %% More minutes than usual are for a slow machine: it has that much more time for each check.
@@ -96,49 +97,49 @@ plan(Ways, #{minutes := Minutes, length := Wanted, way_seconds := Seconds}) ->
       speed_ms => WayMs div 4,
       rounds => case Length of quick -> 3; full -> 7 end}.
 
-of_way(#{id := Id} = Way, Plan, DeadlineMs, #{contract := Contract} = Options) ->
+of_path(#{id := Id} = Path, Plan, DeadlineMs, #{contract := Contract} = Options) ->
     #{length := Length, slowness := Slowness, survival_ms := SurvivalMs, soak_ms := SoakMs, speed_ms := SpeedMs} = Plan,
-    OfWay = Plan#{large_bytes => large_bytes(Way, Length), sizes => sizes(Way, Length)},
+    OfPath = Plan#{large_bytes => large_bytes(Path, Length), sizes => sizes(Path, Length)},
     Step = fun(Check, Fun, Ms) -> step({Check, Id}, Fun, round(Slowness * (2 * Ms + 60000)), DeadlineMs, Options) end,
-    OfLink = case Step(sizes, fun() -> inet_rdma_certify_link:sizes(Way, OfWay) end, 30000) of
+    OfLink = case Step(sizes, fun() -> inet_rdma_certify_link:sizes(Path, OfPath) end, 30000) of
                  #{status := pass} = Sizes ->
-                     %% The short checks first: a slow way may use up the time of the others.
+                     %% The short checks first: a slow path may use up the time of the others.
                      [Sizes,
-                      Step(speed, fun() -> inet_rdma_certify_speed:speed(Way, OfWay) end, SpeedMs),
-                      Step(survival, fun() -> inet_rdma_certify_link:survival(Way, OfWay) end, SurvivalMs),
-                      Step(soak, fun() -> inet_rdma_certify_link:soak(Way, OfWay) end, SoakMs)];
+                      Step(speed, fun() -> inet_rdma_certify_speed:speed(Path, OfPath) end, SpeedMs),
+                      Step(survival, fun() -> inet_rdma_certify_link:survival(Path, OfPath) end, SurvivalMs),
+                      Step(soak, fun() -> inet_rdma_certify_link:soak(Path, OfPath) end, SoakMs)];
                  Sizes ->
                      NoLink = {skipped, "the check sizes has failed: no link to test"},
                      [Sizes | [told(inet_rdma_certify_step:skipped({Check, Id}, NoLink), Options)
                                || Check <- [speed, survival, soak]]]
              end,
     OfLink ++
-        [Step(reference, fun() -> inet_rdma_certify_host:reference(Way, Length) end, 20000),
+        [Step(reference, fun() -> inet_rdma_certify_host:reference(Path, Length) end, 20000),
          case Length of
              full ->
                  ContractMs = round(Slowness * 150000),
-                 Step(contract, fun() -> inet_rdma_certify_host:contract(Way, Contract, ContractMs) end, 60000);
+                 Step(contract, fun() -> inet_rdma_certify_host:contract(Path, Contract, ContractMs) end, 60000);
              quick -> told(inet_rdma_certify_step:skipped({contract, Id}, {skipped, "only with 15 minutes or more"}),
                            Options)
          end].
 
 %% A software device uses the processor for each packet.
-large_bytes(Way, Length) ->
-    case {inet_rdma_certify_way:is_software(Way), Length} of
+large_bytes(Path, Length) ->
+    case {inet_rdma_certify_path:is_software(Path), Length} of
         {true, _} -> ?MIB;
         {false, quick} -> 16 * ?MIB;
         {false, full} -> 64 * ?MIB
     end.
 
-sizes(Way, Length) ->
+sizes(Path, Length) ->
     [Size || Size <- [1, 1024, 4096, 16384, 65536, 262144, ?MIB, 16 * ?MIB, 64 * ?MIB],
-     Size =< large_bytes(Way, Length)].
+     Size =< large_bytes(Path, Length)].
 
-step({Check, Way}, Fun, BoundMs, DeadlineMs, Options) ->
+step({Check, Path}, Fun, BoundMs, DeadlineMs, Options) ->
     LeftMs = DeadlineMs - now_ms(),
     Result = case LeftMs > 1000 of
-                 true -> inet_rdma_certify_step:run({Check, Way}, Fun, min(BoundMs, LeftMs));
-                 false -> inet_rdma_certify_step:skipped({Check, Way},
+                 true -> inet_rdma_certify_step:run({Check, Path}, Fun, min(BoundMs, LeftMs));
+                 false -> inet_rdma_certify_step:skipped({Check, Path},
                               {fail, "not begun: the time for all checks is over", "give it more: --minutes"})
              end,
     told(Result, Options).
@@ -151,7 +152,7 @@ told(Result, #{quiet := false}) ->
 %% @doc The options of a command line, or what is wrong with it.
 -spec options([string()]) -> {ok, options()} | {join, Address :: string(), Token :: string()} | {error, iodata()}.
 options(Args) ->
-    options(Args, #{minutes => ?MINUTES, length => full, way_seconds => default, ways => all, out => default_out(),
+    options(Args, #{minutes => ?MINUTES, length => full, path_seconds => default, paths => all, out => default_out(),
                     peer => none,
                     %% A ControlMaster outlives its ssh and would keep ssh's output open, whose end certify waits for.
                     ssh => ["ssh", "-o", "BatchMode=yes", "-o", "ControlMaster=no"],
@@ -166,12 +167,12 @@ options(["--minutes", Text | Args], Options) ->
         {Minutes, ""} when Minutes > 0 -> options(Args, Options#{minutes := Minutes});
         _ -> {error, ["--minutes takes a whole number above 0, and not ", Text]}
     end;
-options(["--way-seconds", Text | Args], Options) ->
+options(["--path-seconds", Text | Args], Options) ->
     case string:to_integer(Text) of
-        {Seconds, ""} when Seconds > 0 -> options(Args, Options#{way_seconds := Seconds});
-        _ -> {error, ["--way-seconds takes a whole number above 0, and not ", Text]}
+        {Seconds, ""} when Seconds > 0 -> options(Args, Options#{path_seconds := Seconds});
+        _ -> {error, ["--path-seconds takes a whole number above 0, and not ", Text]}
     end;
-options(["--ways", Text | Args], Options) -> options(Args, Options#{ways := string:lexemes(Text, ",")});
+options(["--paths", Text | Args], Options) -> options(Args, Options#{paths := string:lexemes(Text, ",")});
 options(["--out", Directory | Args], Options) -> options(Args, Options#{out := Directory});
 options(["--contract", File | Args], Options) -> options(Args, Options#{contract := File});
 options(["--peer", Host | Args], Options) -> options(Args, Options#{peer := {ssh, Host}});
@@ -200,22 +201,22 @@ contract() ->
 %% @doc The words of the command line.
 -spec usage() -> string().
 usage() ->
-    "usage: certify [--quick] [--minutes N] [--way-seconds N] [--ways WAY,...]\n"
+    "usage: certify [--quick] [--minutes N] [--path-seconds N] [--paths NAME,...]\n"
     "               [--out DIR] [--contract FILE]\n"
     "               [--peer HOST [--ssh COMMAND] [--peer-erl PATH] | --listen PORT]\n"
     "       certify --join ADDRESS:PORT TOKEN\n"
     "\n"
-    "  --quick         about 3 minutes; without it at most 15\n"
-    "  --minutes N     at most so long; more than 15, or 3 with --quick, is for a slow machine\n"
-    "  --way-seconds N plan so long for each way; default: what the minutes allow, and 240 at most\n"
-    "  --ways WAY,...  shm, tcp, verbs (all devices) or names of devices; default: all that are here\n"
-    "  --out DIR       where report.html and report.json go\n"
-    "  --contract FILE the program of the contract suite; an archive has it\n"
-    "  --peer HOST     test links to this host, by ssh without a question; it needs erl\n"
-    "  --ssh COMMAND   in place of `ssh -o BatchMode=yes -o ControlMaster=no`\n"
-    "  --peer-erl PATH erl on that host\n"
-    "  --listen PORT   test links to a host without ssh: prints the command to start there; 0: any port\n"
-    "  --join          that command: lets the other host start nodes here until it is done\n".
+    "  --quick           about 3 minutes; without it at most 15\n"
+    "  --minutes N       at most so long; more than 15, or 3 with --quick, is for a slow machine\n"
+    "  --path-seconds N  plan so long for each path; default: what the minutes allow, and 240 at most\n"
+    "  --paths NAME,...  shm, tcp, verbs (all devices) or names of devices; default: all that are here\n"
+    "  --out DIR         where report.html and report.json go\n"
+    "  --contract FILE   the program of the contract suite; an archive has it\n"
+    "  --peer HOST       test links to this host, by ssh without a question; it needs erl\n"
+    "  --ssh COMMAND     in place of `ssh -o BatchMode=yes -o ControlMaster=no`\n"
+    "  --peer-erl PATH   erl on that host\n"
+    "  --listen PORT     test links to a host without ssh: prints the command to start there; 0: any port\n"
+    "  --join            that command: lets the other host start nodes here until it is done\n".
 
 %% @doc Runs with the arguments of the command line, and ends the VM: status 0 for PASS, 1 for FAIL, 2 for wrong
 %% arguments.

@@ -32,7 +32,7 @@ fix(Fix) -> ["; fix: ", Fix].
 
 %% The program of the contract suite, of an archive or of a build here. The contract is the behaviour of a fabric on
 %% which links depend.
--spec contract(inet_rdma_certify_way:t(), file:filename() | none, pos_integer()) -> outcome().
+-spec contract(inet_rdma_certify_path:t(), file:filename() | none, pos_integer()) -> outcome().
 contract(_Way, none, _TimeoutMs) ->
     {skipped, "no contract program is here: an archive and `make certify` have one"};
 contract(#{fabric := Fabric, here := Address}, Program, TimeoutMs) ->
@@ -63,7 +63,7 @@ contract_result(Status, _, Last) ->
     {fail, io_lib:format("the contract suite fails (status ~0tp)", [Status]), "report this with the evidence"}.
 
 %% Latency and bandwidth of RDMA writes without inet_rdma, as perftest's programs measure them.
--spec reference(inet_rdma_certify_way:t(), quick | full) -> outcome().
+-spec reference(inet_rdma_certify_path:t(), quick | full) -> outcome().
 reference(#{fabric := Fabric}, _Length) when Fabric =/= verbs ->
     {skipped, "only an RDMA device has one"};
 reference(#{device := #{name := Device}, there := There, host := Host}, Length) ->

@@ -26,7 +26,7 @@ page(#{verdict := Verdict, why := Why, started := Started, took_ms := TookMs, ho
         devices(maps:get(devices, Doctor)),
         "<h2>Speed beside inet_tcp</h2>\n", note(Doctor),
         figures([Result || #{figures := [_ | _]} = Result <- Results]),
-        "<h2>Checks</h2>\n<table><tr><th>check</th><th>way</th><th>result</th><th>time</th><th>evidence</th></tr>\n",
+        "<h2>Checks</h2>\n<table><tr><th>check</th><th>path</th><th>result</th><th>time</th><th>evidence</th></tr>\n",
         [check(Result) || Result <- Results], "</table>\n",
         "<p>report.json beside this page has the values of each round. `mix help inet_rdma.certify` says what each "
         "check does, "
@@ -70,8 +70,8 @@ figures(Results) ->
      "between the same addresses, in the same rounds; its thin line goes from the least to the greatest; the dashed "
      "line is "
      "inet_tcp.</p>\n"
-     "<table><tr><th>way</th><th>test</th><th>link</th><th>inet_tcp</th><th colspan=\"2\">times as fast</th></tr>\n",
-     [row(Way, Figure, scale(Results)) || #{way := Way, figures := Figures} <- Results, Figure <- Figures],
+     "<table><tr><th>path</th><th>test</th><th>link</th><th>inet_tcp</th><th colspan=\"2\">times as fast</th></tr>\n",
+     [row(Path, Figure, scale(Results)) || #{path := Path, figures := Figures} <- Results, Figure <- Figures],
          "</table>\n"].
 
 %% The greatest ratio of all, so that bars can be compared.
@@ -79,9 +79,9 @@ scale(Results) ->
     lists:max([1.0 | [Ratio || #{figures := Figures} <- Results, Figure <- Figures,
                       Ratio <- inet_rdma_certify_speed:ratios(Figure)]]).
 
-row(Way, #{test := Test, unit := Unit, link := Link, inet_tcp := Tcp} = Figure, Scale) ->
+row(Path, #{test := Test, unit := Unit, link := Link, inet_tcp := Tcp} = Figure, Scale) ->
     Ratios = inet_rdma_certify_speed:ratios(Figure),
-    ["<tr><td>", text(Way), "</td><td>", text(Test), ", ", text(Unit), "</td><td class=\"n\">", spread(Link),
+    ["<tr><td>", text(Path), "</td><td>", text(Test), ", ", text(Unit), "</td><td class=\"n\">", spread(Link),
      "</td><td class=\"n\">",
      spread(Tcp), "</td><td class=\"n\">", spread(Ratios), "</td><td>", bar(Ratios, Scale), "</td></tr>\n"].
 
@@ -103,9 +103,9 @@ bar(Ratios, Scale) ->
      "<line x1=\"", X(lists:min(Ratios)), "\" x2=\"", X(lists:max(Ratios)), "\" y1=\"9\" y2=\"9\" stroke=\"#222\"/>"
      "<line x1=\"", X(1), "\" x2=\"", X(1), "\" y1=\"0\" y2=\"18\" stroke=\"#222\" stroke-dasharray=\"2,2\"/></svg>"].
 
-check(#{check := Check, way := Way, status := Status, why := Why, fix := Fix, evidence := Evidence,
+check(#{check := Check, path := Path, status := Status, why := Why, fix := Fix, evidence := Evidence,
         took_ms := TookMs}) ->
-    ["<tr><td>", atom_to_list(Check), "</td><td>", text(Way), "</td><td>", status(Status), "</td><td class=\"n\">",
+    ["<tr><td>", atom_to_list(Check), "</td><td>", text(Path), "</td><td>", status(Status), "</td><td class=\"n\">",
      seconds(TookMs), "</td><td>", [["<p>", text(Why), "</p>"] || Why =/= undefined],
      [["<p>Fix: ", text(Fix), "</p>"] || Fix =/= undefined],
      [["<details><summary>", integer_to_list(length(Evidence)), " lines</summary><pre>",

@@ -1,4 +1,4 @@
-%% The checks of one way: that links take it, that messages of all sizes pass, that links survive cuts, and a small
+%% The checks of one path: that links take it, that messages of all sizes pass, that links survive cuts, and a small
 %% cluster under traffic for long.
 %%
 %% Internal: use inet_rdma_certify:run/1.
@@ -24,22 +24,22 @@
 %% Time within which all must be in order again after an act of the soak.
 -define(RECOVERY_MS, 30000).
 
--type way() :: inet_rdma_certify_way:t().
+-type path() :: inet_rdma_certify_path:t().
 -type outcome() :: inet_rdma_certify_step:outcome().
 
-%% Two nodes of the way, linked over it; or why there is no such link.
--spec pair(way(), [string()]) -> {ok, [inet_rdma_certify_node:t()]} | {error, outcome()}.
-pair(#{id := Id} = Way, [PrefixA, PrefixB]) ->
-    Nodes = inet_rdma_certify_node:start_all([inet_rdma_certify_way:node(Way, here, PrefixA),
-                                              inet_rdma_certify_way:node(Way, there, PrefixB)]),
-    case connected(Way, hd(Nodes), lists:last(Nodes)) of
+%% Two nodes of the path, linked over it; or why there is no such link.
+-spec pair(path(), [string()]) -> {ok, [inet_rdma_certify_node:t()]} | {error, outcome()}.
+pair(#{id := Id} = Path, [PrefixA, PrefixB]) ->
+    Nodes = inet_rdma_certify_node:start_all([inet_rdma_certify_path:node(Path, here, PrefixA),
+                                              inet_rdma_certify_path:node(Path, there, PrefixB)]),
+    case connected(Path, hd(Nodes), lists:last(Nodes)) of
         ok ->
             note("two nodes, ~s and ~s, have a link over ~ts", [name(Node) || Node <- Nodes] ++ [Id]),
             {ok, Nodes};
         {error, _} = Error -> Error
     end.
 
--spec connected(way(), inet_rdma_certify_node:t(), inet_rdma_certify_node:t()) -> ok | {error, outcome()}.
+-spec connected(path(), inet_rdma_certify_node:t(), inet_rdma_certify_node:t()) -> ok | {error, outcome()}.
 connected(#{fabric := Fabric, connect_ms := ConnectMs}, A, B) ->
     case inet_rdma_certify_node:connect(A, B, Fabric, 4 * ConnectMs) of
         ok -> ok;
@@ -49,9 +49,9 @@ connected(#{fabric := Fabric, connect_ms := ConnectMs}, A, B) ->
 
 %% Messages of growing size there and back, asked for by either node. A link that loses large ones is found by the first
 %% that does not come back.
--spec sizes(way(), #{sizes := [pos_integer()], _ => _}) -> outcome().
-sizes(Way, #{sizes := Sizes}) ->
-    case pair(Way, ["a", "b"]) of
+-spec sizes(path(), #{sizes := [pos_integer()], _ => _}) -> outcome().
+sizes(Path, #{sizes := Sizes}) ->
+    case pair(Path, ["a", "b"]) of
         {ok, [A, B]} ->
             note("sizes: ~ts", [lists:join(", ", [bytes(Size) || Size <- Sizes])]),
             sizes(Sizes, none, [{A, B}, {B, A}]);
@@ -92,9 +92,9 @@ facts([{A, B} | _]) ->
     end.
 
 %% Cuts the TCP connection of a link again and again, in one node or the other, under traffic that is checked.
--spec survival(way(), #{survival_ms := pos_integer(), large_bytes := pos_integer(), _ => _}) -> outcome().
-survival(#{fabric := Fabric} = Way, #{survival_ms := Ms} = Plan) ->
-    case pair(Way, ["a", "b"]) of
+-spec survival(path(), #{survival_ms := pos_integer(), large_bytes := pos_integer(), _ => _}) -> outcome().
+survival(#{fabric := Fabric} = Path, #{survival_ms := Ms} = Plan) ->
+    case pair(Path, ["a", "b"]) of
         {ok, [A, B]} ->
             Traffic = traffic(A, B, Plan),
             Cuts = cuts([{A, B}, {B, A}], now_ms() + Ms, 0),
@@ -143,12 +143,12 @@ side(Node) ->
 
 %% Three nodes under traffic. Connections are cut, the second node is stopped for a moment, the third is disconnected,
 %% killed and started again. The traffic between the first two must not be disturbed.
--spec soak(way(), #{soak_ms := pos_integer(), large_bytes := pos_integer(), _ => _}) -> outcome().
-soak(Way, #{soak_ms := Ms} = Plan) ->
+-spec soak(path(), #{soak_ms := pos_integer(), large_bytes := pos_integer(), _ => _}) -> outcome().
+soak(Path, #{soak_ms := Ms} = Plan) ->
     DeadlineMs = now_ms() + Ms,
-    case pair(Way, ["a", "b"]) of
+    case pair(Path, ["a", "b"]) of
         {ok, [A, B]} ->
-            State = joined(#{way => Way, plan => Plan, a => A, b => B, acts => [], longest_ms => 0}),
+            State = joined(#{path => Path, plan => Plan, a => A, b => B, acts => [], longest_ms => 0}),
             Watcher = call(A, inet_rdma_certify_load, watch, [name(B)]),
             First = under_traffic(fun(S) -> lists:foldl(fun act/2, S, kinds()) end, State),
             Before = held(First),
@@ -211,10 +211,10 @@ act_of(stop, #{b := B} = State) ->
     State.
 
 %% The third node is there, has links to both others, and messages go over them.
-joined(#{c := C, a := A, b := B, way := Way, plan := #{slowness := Slowness}} = State) ->
+joined(#{c := C, a := A, b := B, path := Path, plan := #{slowness := Slowness}} = State) ->
     %% Behind the traffic, which a slow machine takes long to carry.
     EchoMs = round(Slowness * ?ECHO_MS),
-    _ = [case connected(Way, X, Y) of
+    _ = [case connected(Path, X, Y) of
              ok ->
                  case call(X, inet_rdma_certify_load, echo, [name(Y), 10000, EchoMs], EchoMs + ?MAKE_MS) of
                      {ok, _} -> ok;
@@ -225,8 +225,8 @@ joined(#{c := C, a := A, b := B, way := Way, plan := #{slowness := Slowness}} = 
              {error, Outcome} -> exit({done, Outcome})
          end || {X, Y} <- [{A, C}, {B, C}, {A, B}]],
     State;
-joined(#{way := Way} = State) ->
-    [C] = inet_rdma_certify_node:start_all([inet_rdma_certify_way:node(Way, there, "c")]),
+joined(#{path := Path} = State) ->
+    [C] = inet_rdma_certify_node:start_all([inet_rdma_certify_path:node(Path, there, "c")]),
     #{a := A} = State,
     Cookie = call(A, erlang, get_cookie, []),
     true = call(C, erlang, set_cookie, [Cookie]),

@@ -5,14 +5,14 @@
 
 -export([verdict/1, line/1, write/2]).
 
-%% A PASS needs these checks: each must have passed over one way at least.
+%% A PASS needs these checks: each must have passed over one path at least.
 -define(CORE, [doctor, sizes, survival, soak, speed]).
 
 %% A skipped check has not passed.
 -spec verdict([inet_rdma_certify_step:result()]) -> {pass | fail, Why :: binary()}.
 verdict(Results) ->
-    Failed = [io_lib:format("~s of ~ts: ~ts", [Check, Way, Why])
-              || #{check := Check, way := Way, status := fail, why := Why} <- Results],
+    Failed = [io_lib:format("~s of ~ts: ~ts", [Check, Path, Why])
+              || #{check := Check, path := Path, status := fail, why := Why} <- Results],
     Passed = [Check || #{check := Check, status := pass} <- Results],
     Missing = [atom_to_list(Check) || Check <- ?CORE -- Passed],
     {Verdict, Why} = case {Failed, Missing} of
@@ -26,10 +26,11 @@ verdict(Results) ->
 
 %% For the terminal.
 -spec line(inet_rdma_certify_step:result()) -> unicode:chardata().
-line(#{check := Check, way := Way, status := Status, why := Why, fix := Fix, took_ms := TookMs}) ->
-    io_lib:format("~-8s ~-10s ~-16ts ~6.1f s~ts~ts", [string:uppercase(atom_to_list(Status)), Check, Way, TookMs / 1000,
-                  case Why of undefined -> ""; _ -> ["  ", Why] end,
-                  case Fix of undefined -> ""; _ -> ["\n         fix: ", Fix] end]).
+line(#{check := Check, path := Path, status := Status, why := Why, fix := Fix, took_ms := TookMs}) ->
+    io_lib:format("~-8s ~-10s ~-16ts ~6.1f s~ts~ts",
+                  [string:uppercase(atom_to_list(Status)), Check, Path, TookMs / 1000,
+                   case Why of undefined -> ""; _ -> ["  ", Why] end,
+                   case Fix of undefined -> ""; _ -> ["\n         fix: ", Fix] end]).
 
 %% report.html and report.json.
 -spec write(file:filename(), inet_rdma_certify:report()) -> ok.

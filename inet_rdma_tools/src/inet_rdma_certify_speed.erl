@@ -1,4 +1,4 @@
-%% Speed of a way beside inet_tcp between the same addresses, measured in turn in each round.
+%% Speed of a path beside inet_tcp between the same addresses, measured in turn in each round.
 %%
 %% Internal: use inet_rdma_certify:run/1.
 -module(inet_rdma_certify_speed).
@@ -11,7 +11,7 @@
 -define(CALL_MS, 120000).
 -define(PROCESSES, 100).
 
-%% Least ratio to inet_tcp with which a way passes. A way that is much slower than the TCP that it replaces has a fault.
+%% Least ratio to inet_tcp with which a path passes. One that is much slower than the TCP that it replaces has a fault.
 %% Not 1: a host's load and its interrupts' places make the ratios of good devices vary. A software device makes each
 %% packet by the processor, and is slower than TCP by its nature: its bound finds a device that hardly works.
 -define(LEAST, 0.5).
@@ -26,15 +26,15 @@ tests() ->
      {rate, <<"messages of 1 KiB">>, <<"messages/s">>, true},
      {bulk, <<"messages of 1 MiB">>, <<"MB/s">>, true}].
 
--spec speed(inet_rdma_certify_way:t(), #{speed_ms := pos_integer(), rounds := pos_integer(), _ => _}) ->
+-spec speed(inet_rdma_certify_path:t(), #{speed_ms := pos_integer(), rounds := pos_integer(), _ => _}) ->
           inet_rdma_certify_step:outcome().
-speed(#{fabric := Fabric} = Way, #{speed_ms := Ms, rounds := Rounds}) ->
+speed(#{fabric := Fabric} = Path, #{speed_ms := Ms, rounds := Rounds}) ->
     [A, B, TcpA, TcpB] = inet_rdma_certify_node:start_all([
-        inet_rdma_certify_way:node(Way, here, "a"), inet_rdma_certify_way:node(Way, there, "b"),
-        inet_rdma_certify_way:tcp_node(Way, here, "ta"), inet_rdma_certify_way:tcp_node(Way, there, "tb")
+        inet_rdma_certify_path:node(Path, here, "a"), inet_rdma_certify_path:node(Path, there, "b"),
+        inet_rdma_certify_path:tcp_node(Path, here, "ta"), inet_rdma_certify_path:tcp_node(Path, there, "tb")
     ]),
     ok = inet_rdma_certify_node:connect(TcpA, TcpB, inet_tcp, 0),
-    case inet_rdma_certify_link:connected(Way, A, B) of
+    case inet_rdma_certify_link:connected(Path, A, B) of
         ok ->
             EachMs = max(200, Ms div (2 * (Rounds + 1) * length(tests()))),
             Pairs = [{link, A, B}, {inet_tcp, TcpA, TcpB}],
@@ -45,7 +45,7 @@ speed(#{fabric := Fabric} = Way, #{speed_ms := Ms, rounds := Rounds}) ->
             #{fabric := Fabric} = inet_rdma_certify_node:call(A, inet_rdma, info, [name(B)]),
             Figures = [figure(Test, Samples) || Test <- tests()],
             ok = inet_rdma_certify_step:figures(Figures),
-            judge(Figures, inet_rdma_certify_way:is_software(Way));
+            judge(Figures, inet_rdma_certify_path:is_software(Path));
         {error, Outcome} -> Outcome
     end.
 

@@ -11,20 +11,20 @@
 %% The result that a check returns, or exits with in {done, outcome()}. fix: what the user can do.
 -type outcome() :: pass | {fail, Why :: iodata(), Fix :: iodata()} | {skipped, Why :: iodata()}.
 
-%% The figures of one way and one test: values of the rounds over the link, over inet_tcp, and their ratio in each
+%% The figures of one path and one test: values of the rounds over the link, over inet_tcp, and their ratio in each
 %% round. greater_is_better: false for a time.
 -type figure() :: #{test := binary(), unit := binary(), greater_is_better := boolean(), link := [number()],
                     inet_tcp := [number()]}.
 
--type result() :: #{check := check(), way := binary(), status := pass | fail | skipped, why := binary() | undefined,
+-type result() :: #{check := check(), path := binary(), status := pass | fail | skipped, why := binary() | undefined,
                     fix := binary() | undefined, evidence := [binary()], figures := [figure()],
                     took_ms := non_neg_integer()}.
 
 -define(RUNNER, inet_rdma_certify_runner).
 
 %% Runs the check for at most this time. Ends nodes that the check has started and left.
--spec run({check(), Way :: binary()}, fun(() -> outcome()), BoundMs :: non_neg_integer()) -> result().
-run({Check, Way}, Fun, BoundMs) ->
+-spec run({check(), Path :: binary()}, fun(() -> outcome()), BoundMs :: non_neg_integer()) -> result().
+run({Check, Path}, Fun, BoundMs) ->
     StartMs = now_ms(),
     Runner = self(),
     {Pid, Ref} = spawn_monitor(fun() ->
@@ -35,14 +35,14 @@ run({Check, Way}, Fun, BoundMs) ->
     #{evidence := Evidence, figures := Figures, nodes := Nodes, outcome := Outcome} = Collected,
     lists:foreach(fun inet_rdma_certify_node:kill/1, Nodes),
     {Status, Why, Fix} = told(Outcome),
-    #{check => Check, way => Way, status => Status, why => Why, fix => Fix, evidence => lists:reverse(Evidence),
+    #{check => Check, path => Path, status => Status, why => Why, fix => Fix, evidence => lists:reverse(Evidence),
       figures => lists:reverse(Figures), took_ms => now_ms() - StartMs}.
 
 %% The outcome of a check that is left out.
--spec skipped({check(), Way :: binary()}, outcome()) -> result().
-skipped({Check, Way}, Outcome) ->
+-spec skipped({check(), Path :: binary()}, outcome()) -> result().
+skipped({Check, Path}, Outcome) ->
     {Status, Why, Fix} = told(Outcome),
-    #{check => Check, way => Way, status => Status, why => Why, fix => Fix, evidence => [], figures => [],
+    #{check => Check, path => Path, status => Status, why => Why, fix => Fix, evidence => [], figures => [],
       took_ms => 0}.
 
 collect(Pid, Ref, DeadlineMs, BoundMs, Seen) ->

@@ -6,7 +6,7 @@
 %% link (inet_rdma_keys).
 -module(inet_rdma_link).
 
--behaviour(inet_rdma_settlement_way).
+-behaviour(inet_rdma_settlement_path).
 -behaviour(inet_rdma_guard).
 
 -export([config/1, reserve/0, open/5, close/1, start/3]).

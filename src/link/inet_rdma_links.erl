@@ -1,4 +1,4 @@
-%% The tables of the distribution: links, how each is carried and why; sessions; ways to peers that have failed; counts.
+%% The tables of the distribution: links, how each is carried and why; sessions; paths that have failed; counts.
 %%
 %% inet_rdma_sup owns them: they live as long as the distribution does. inet_rdma_keeper removes the rows of links and
 %% sessions that have ended.
@@ -19,12 +19,12 @@
 -define(SESSIONS, inet_rdma_sessions).
 %% {Name of a session, Listens, Told, [reached()]}: the peer's addresses.
 -define(PEERS, inet_rdma_peers).
-%% {Way, UntilMs, Reason}.
+%% {Path, UntilMs, Reason}.
 -define(FAILURES, inet_rdma_failures).
 %% {Counted, Number}.
 -define(COUNTED, inet_rdma_counted).
 
-%% Maximum number of failed ways that are remembered. A further one takes the place of any other, which is tried again
+%% Maximum number of failed paths that are remembered. A further one takes the place of any other, which is tried again
 %% at once.
 -define(FAILURES_MAX, 4096).
 
@@ -46,8 +46,8 @@
 -type row() :: #{node := binary(), controller := inet_rdma_controller:t(), fabric := binary(), why := binary(),
                  up_ms := non_neg_integer()}.
 
-%% A way to a peer: a fabric, or a detour over this neighbour to that node.
--type way() :: {Node :: binary(), Instance :: integer(), atom() | {detour, To :: binary()}}.
+%% A path to a peer: a fabric, or a detour over this neighbour to that node.
+-type path() :: {Node :: binary(), Instance :: integer(), atom() | {detour, To :: binary()}}.
 
 %% The row of a link, or of a session.
 -type key() :: {link, Node :: binary()} | {session, Name :: binary()}.
@@ -166,23 +166,23 @@ all() ->
 rows(ok) -> [];
 rows(Rows) -> Rows.
 
-%% A way to a peer (named by its node and the number of its VM, so that a restarted one is new) has failed.
--spec failed(way(), Reason :: binary(),
+%% A path to a peer (named by its node and the number of its VM, so that a restarted one is new) has failed.
+-spec failed(path(), Reason :: binary(),
              RetryMs :: non_neg_integer()) -> ok.
-failed(Way, Reason, RetryMs) ->
+failed(Path, Reason, RetryMs) ->
     quietly(fun() ->
                     Now = erlang:monotonic_time(millisecond),
                     _ = ets:select_delete(?FAILURES, [{{'_', '$1', '_'}, [{'<', '$1', Now}], [true]}]),
                     _ = [ets:delete(?FAILURES, ets:first(?FAILURES))
                          || ets:info(?FAILURES, size) >= ?FAILURES_MAX],
-                    ets:insert(?FAILURES, {Way, Now + RetryMs, Reason})
+                    ets:insert(?FAILURES, {Path, Now + RetryMs, Reason})
             end).
 
-%% Why the way has failed lately, and for how long it is not tried again.
--spec failure(way()) -> none | {Reason :: binary(), LeftMs :: pos_integer()}.
-failure(Way) ->
+%% Why the path has failed lately, and for how long it is not tried again.
+-spec failure(path()) -> none | {Reason :: binary(), LeftMs :: pos_integer()}.
+failure(Path) ->
     Now = erlang:monotonic_time(millisecond),
-    case quietly(fun() -> ets:lookup(?FAILURES, Way) end) of
+    case quietly(fun() -> ets:lookup(?FAILURES, Path) end) of
         [{_, Until, Reason}] when Until > Now -> {Reason, Until - Now};
         _ -> none
     end.

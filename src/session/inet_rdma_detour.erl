@@ -97,9 +97,9 @@ has_neighbours(Node) -> neighbours(Node) =/= [].
 neighbours(Node) ->
     [{Neighbour, Session}
      || #{node := Neighbour, controller := {session, Session}} <- inet_rdma_links:all(), Neighbour =/= Node,
-        inet_rdma_links:failure(way(Neighbour, Node)) =:= none, is_usable(Session)].
+        inet_rdma_links:failure(path(Neighbour, Node)) =:= none, is_usable(Session)].
 
-way(Neighbour, Node) -> {Neighbour, 0, {detour, Node}}.
+path(Neighbour, Node) -> {Neighbour, 0, {detour, Node}}.
 
 shuffled(List) ->
     [Element || {_, Element} <- lists:sort([{erlang:phash2(erlang:unique_integer()), Element} || Element <- List])].
@@ -127,7 +127,7 @@ refused(Via, Node, Reason) ->
     Why = inet_rdma_text:text("~tp", [Reason]),
     %% The others say nothing of the neighbour: a newer request has displaced this one, for example.
     _ = lists:member(Reason, [timeout, closed, econnreset]) orelse
-        inet_rdma_links:failed(way(Via, Node), Why, ?FORGET_MS),
+        inet_rdma_links:failed(path(Via, Node), Why, ?FORGET_MS),
     ok.
 
 %% Asks one neighbour, in a process of its own: TLS's connections are linked to it. Owner gets the connection.

@@ -16,7 +16,7 @@
 %% when nothing was received for net_ticktime.
 -module(inet_rdma_session).
 
--behaviour(inet_rdma_settlement_way).
+-behaviour(inet_rdma_settlement_path).
 -behaviour(inet_rdma_settlement_message).
 
 -export([reserve/0, new/4, attach/2, resume/5, take/2, first_options/1]).

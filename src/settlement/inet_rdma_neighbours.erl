@@ -4,8 +4,8 @@
 %% The native library checks the directory, the file and the peer's user: native/core/fabric_shm/src/directory.rs.
 -module(inet_rdma_neighbours).
 
--export([start/0, stop/0, check/1, fact/2, named/2, way/2, is_same_user/2, connect/5]).
--export_type([fact/0, way/0]).
+-export([start/0, stop/0, check/1, fact/2, named/2, reach/2, is_same_user/2, connect/5]).
+-export_type([fact/0, reach/0]).
 
 -include_lib("kernel/include/logger.hrl").
 
@@ -15,7 +15,7 @@
 %% The facts of a node with a shm_directory in its hello: its user namespace, and an acceptor's socket file.
 -type fact() :: {UserNamespace :: integer(), file()}.
 %% How two nodes meet over shm. network: by a socket of their network namespace. directory: by the acceptor's file.
--type way() :: network | {directory, file()} | {none, Why :: binary()}.
+-type reach() :: network | {directory, file()} | {none, Why :: binary()}.
 -type file() :: none | {ok, Name :: binary()} | {error, Why :: binary()}.
 
 %% A directory that cannot be used is no error of the node's start: links to other containers stay on TCP, and the log
@@ -67,16 +67,16 @@ named(_Config, Facts) ->
     Facts.
 
 %% How two nodes meet, by the facts of both. Both sides come to the same result, except for the acceptor's file.
--spec way(Own :: map(), Peer :: map()) -> way().
-way(#{boot := <<>>}, _Peer) ->
+-spec reach(Own :: map(), Peer :: map()) -> reach().
+reach(#{boot := <<>>}, _Peer) ->
     {none, <<"the peer is on another host">>};
-way(#{boot := Boot, netns := Namespace, user := User}, #{boot := Boot, netns := Namespace, user := User}) ->
+reach(#{boot := Boot, netns := Namespace, user := User}, #{boot := Boot, netns := Namespace, user := User}) ->
     network;
-way(#{boot := Boot, file := _}, #{boot := Boot, file := {_, File}}) ->
+reach(#{boot := Boot, file := _}, #{boot := Boot, file := {_, File}}) ->
     {directory, File};
-way(#{boot := Boot} = Own, #{boot := Boot} = Peer) ->
+reach(#{boot := Boot} = Own, #{boot := Boot} = Peer) ->
     {none, text("~ts~ts", [apart(Own, Peer), without(is_map_key(file, Own), is_map_key(file, Peer))])};
-way(_Own, _Peer) ->
+reach(_Own, _Peer) ->
     {none, <<"the peer is on another host">>}.
 
 apart(#{netns := Namespace}, #{netns := Namespace}) -> "the peer runs as another user";
@@ -90,7 +90,7 @@ without(false, false) -> ", and neither node has a shm_directory".
 %% namespace the kernel has reported the peer's user.
 -spec is_same_user(Own :: map(), Peer :: map()) -> boolean().
 is_same_user(#{user := User} = Own, #{user := User} = Peer) ->
-    case {way(Own, Peer), Own, Peer} of
+    case {reach(Own, Peer), Own, Peer} of
         {{directory, _}, #{file := {Namespace, _}}, #{file := {Namespace, _}}} -> true;
         {{directory, _}, _, _} -> false;
         {_, _, _} -> true

@@ -6,13 +6,13 @@
 %% compressed, in a packet with a length of two bytes:
 %%
 %%     both        {hello, Facts}                       at once; the acceptor's may name its listener over shm
-%%     initiator   {try, Fabric}                        the next way; left out for shm if the hello named a listener
+%%     initiator   {try, Fabric}                        the next path; left out for shm if the hello named a listener
 %%     acceptor    {listens, Port, Token, Addresses}    its listener takes only the peer with the token
 %%     initiator   {failed, Fabric, Why}                could not connect
 %%     acceptor    {ready}                              its queue pair is up
 %%     acceptor    {failed, Fabric, Why}                could not listen or accept, or the initiator has failed
 %%     initiator   {go}                                 both queue pairs are up: the link moves, from here on
-%%     initiator   {stay, Why}                          no way is left: the link stays on TCP
+%%     initiator   {stay, Why}                          no path is left: the link stays on TCP
 %%     acceptor    {stayed}                             has received that; packets of the distribution may come
 %%     acceptor    <<"up">>, no term                    its VM knows the link
 %%
@@ -20,14 +20,14 @@
 %% connection has left TLS. So the link is up at the acceptor first, as with inet_tcp.
 %%
 %% The initiator tries each fabric once. To each `try` the acceptor gives one verdict, `ready` or `failed`; to
-%% `failed` the initiator tries the next way. A failure before `go` costs the link nothing, as long as both sides know
+%% `failed` the initiator tries the next path. A failure before `go` costs the link nothing, as long as both sides know
 %% which message comes next. A side that gets no message in time, or a message of the wrong kind, does not know
 %% that, and could take further messages of the peer for packets of the distribution. Its link ends, and links to that
 %% peer stay on TCP without a settlement for the time of the option fallback_retry_ms. An initiator sends `stay`
 %% before that: if the acceptor acknowledges, both sides know the next message again.
 %%
 %% A stream that begins inside TLS (inet_rdma_stream) is settled by the same messages, without an offer: the hellos have
-%% the version. A stream never stays on its TLS connection: with no way left both sides refuse it.
+%% the version. A stream never stays on its TLS connection: with no path left both sides refuse it.
 %%
 %% The smaller connect_timeout_ms of both bounds the whole. The connection is passive whenever a message may be the
 %% last one of the settlement: the bytes behind it belong to the VM.
@@ -42,7 +42,7 @@
 -import(inet_rdma_clock, [now_ms/0]).
 -import(inet_rdma_settlement_message, [tell/2, hear/2, next/1, parse/3, with_key/2, without_key/3]).
 -import(inet_rdma_settlement_message, [greet/2, cut/1]).
--import(inet_rdma_settlement_way, [key/1, keys/3]).
+-import(inet_rdma_settlement_path, [key/1, keys/3]).
 -import(inet_rdma_text, [text/2]).
 
 %% The version of the settlement of streams.
@@ -53,10 +53,10 @@
 
 -type outcome() ::
     %% The queue pair is up on both sides.
-    {move, inet_rdma_settlement_way:opened(), Why :: binary()}
+    {move, inet_rdma_settlement_path:opened(), Why :: binary()}
     %% The link stays on the connection on which it began. Tried: the fabrics that both nodes allow, and that failed.
   | {stay, Why :: binary(), Tried :: [inet_rdma_options:link_fabric()]}
-    %% No way is left, and staying is not allowed: one of the nodes has the option required, or this is a stream.
+    %% No path is left, and staying is not allowed: one of the nodes has the option required, or this is a stream.
   | {refuse, Why :: binary()}
     %% The settlement broke off, or the peer is gone: nothing may be sent over the connection any more.
   | {error, Why :: binary()}.
@@ -94,7 +94,7 @@ settle_in_band(Session, Node, Config) ->
     Settling = settling(inet_rdma_session:role(Session), {inet_rdma_session, Session}, Node, Config),
     settle(of_session(Settling, inet_rdma_session:port(Session))).
 
-%% Settles a stream over a connection inside TLS. refuse: no way is left.
+%% Settles a stream over a connection inside TLS. refuse: no path is left.
 -spec settle_stream(initiator | acceptor, inet_rdma_transport:t(), inet_rdma_options:config()) ->
           {move, inet_rdma_stream:stream(), Why :: binary()} | {refuse | error, Why :: binary()}.
 settle_stream(Role, Connection, Options) ->
@@ -135,24 +135,24 @@ grace_ms(initiator) -> 0;
 grace_ms(acceptor) -> ?GRACE_MS.
 
 run(initiator, #settling{own = Own} = Settling) ->
-    initiate(greet(Settling, Own), ways(Settling), []);
+    initiate(greet(Settling, Own), paths(Settling), []);
 run(acceptor, Settling) ->
     inet_rdma_settlement_acceptor:run(Settling).
 
 %% Links skip the fabric tcp: they stay on their TCP connection.
-ways(#settling{node = none}) -> inet_rdma_options:fabrics(stream);
-ways(_Link) -> inet_rdma_options:fabrics(link).
+paths(#settling{node = none}) -> inet_rdma_options:fabrics(stream);
+paths(_Link) -> inet_rdma_options:fabrics(link).
 
-%% The initiator tries the ways in turn. Whys: why each earlier way failed, last first.
+%% The initiator tries the paths in turn. Whys: why each earlier path failed, last first.
 initiate(Settling, [Fabric | Fabrics], Whys) ->
     case inet_rdma_settlement_policy:obstacle(Fabric, Settling) of
-        none -> try_way(Settling, Fabric, Fabrics, Whys);
+        none -> try_path(Settling, Fabric, Fabrics, Whys);
         Why -> initiate(Settling, Fabrics, [text("~ts: ~ts", [Fabric, Why]) | Whys])
     end;
 initiate(Settling, [], Whys) ->
     stay(Settling, joined(Whys)).
 
-try_way(Before, Fabric, Fabrics, Whys) ->
+try_path(Before, Fabric, Fabrics, Whys) ->
     Settling = inet_rdma_settlement_policy:tried(Before, Fabric),
     case unbroken(Settling, Fabric) of
         {broken, Why} ->
@@ -177,7 +177,7 @@ attempt(#settling{peer = #{shm := {Port, Token}} = Peer} = Settling, shm) ->
     %% The acceptor's queue pair and port exist already.
     Key = key(Settling),
     Keyed = keys(Settling, Key, maps:get(shm_key, Peer, none)),
-    case inet_rdma_settlement_way:connect(Keyed, shm, Port, Token, [inet_rdma_settlement_way:shm_address()]) of
+    case inet_rdma_settlement_path:connect(Keyed, shm, Port, Token, [inet_rdma_settlement_path:shm_address()]) of
         {ok, Opened, Why} -> {ok, Opened, Why, with_key({go}, Key)};
         {failed, Why} -> verdict(Settling, shm, {failed, Why})
     end;
@@ -187,8 +187,8 @@ attempt(Settling, Fabric) ->
     case without_key(hear(Settling, [listens, failed]), listens, 4) of
         {{listens, Port, Token, Named}, Theirs} ->
             Keyed = keys(Settling, Key, Theirs),
-            Addresses = inet_rdma_settlement_way:by_preference(Settling, Named),
-            verdict(Settling, Fabric, inet_rdma_settlement_way:connect(Keyed, Fabric, Port, Token, Addresses));
+            Addresses = inet_rdma_settlement_path:by_preference(Settling, Named),
+            verdict(Settling, Fabric, inet_rdma_settlement_path:connect(Keyed, Fabric, Port, Token, Addresses));
         {{failed, _, Why}, none} ->
             {failed, Why}
     end.
@@ -197,9 +197,9 @@ attempt(Settling, Fabric) ->
 verdict(Settling, _Fabric, {ok, Opened, Why}) ->
     try hear(Settling, [ready, failed]) of
         {ready} -> {ok, Opened, Why, {go}};
-        {failed, _, Theirs} -> inet_rdma_settlement_way:close(Settling, Opened), {failed, Theirs}
+        {failed, _, Theirs} -> inet_rdma_settlement_path:close(Settling, Opened), {failed, Theirs}
     catch
-        throw:Reason -> inet_rdma_settlement_way:close(Settling, Opened), throw(Reason)
+        throw:Reason -> inet_rdma_settlement_path:close(Settling, Opened), throw(Reason)
     end;
 verdict(Settling, Fabric, {failed, Why}) ->
     ok = tell(Settling, {failed, Fabric, cut(Why)}),

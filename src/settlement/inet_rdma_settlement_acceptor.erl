@@ -1,4 +1,4 @@
-%% The acceptor's part of the settlement: it makes its side of each way that the initiator tries.
+%% The acceptor's part of the settlement: it makes its side of each path that the initiator tries.
 -module(inet_rdma_settlement_acceptor).
 
 -export([run/1]).
@@ -7,12 +7,12 @@
 
 -import(inet_rdma_settlement_message, [greet/2, tell/2, hear/2, cut/1, left/1, broken/1, with_key/2, without_key/3]).
 -import(inet_rdma_settlement_policy, [tried/2]).
--import(inet_rdma_settlement_way, [key/1, keys/3]).
+-import(inet_rdma_settlement_path, [key/1, keys/3]).
 -import(inet_rdma_text, [reason/1, text/2]).
 
 %% The hello names a listener over shm: a place is reserved for the peer, which may have connected already.
 -record(offered, {
-    place :: inet_rdma_settlement_way:place(),
+    place :: inet_rdma_settlement_path:place(),
     attempt :: inet_rdma_nif:attempt(),
     id :: pos_integer(),
     key :: none | inet_rdma_nif:key()
@@ -27,7 +27,7 @@
 
 %% The acceptor has sent `ready`: the queue pair waits for the initiator's decision.
 -record(ready, {
-    opened :: inet_rdma_settlement_way:opened(),
+    opened :: inet_rdma_settlement_path:opened(),
     why :: binary()
 }).
 
@@ -50,15 +50,15 @@ run(#settling{own = Own} = Settling) ->
 %% initiator asks for shm.
 -spec offer_shm(#settling{}, Own :: map()) -> {Facts :: map(), nothing | #offered{}}.
 offer_shm(Settling, Own) ->
-    case inet_rdma_settlement_way:reserve(Settling) of
+    case inet_rdma_settlement_path:reserve(Settling) of
         {ok, Place} ->
-            case inet_rdma_settlement_way:expect(Settling, shm) of
+            case inet_rdma_settlement_path:expect(Settling, shm) of
                 {ok, Attempt, Id, Port, Token} ->
                     Key = key(Settling),
                     Facts = with_shm_key(Own#{shm => {Port, Token}}, Key),
                     {Facts, #offered{place = Place, attempt = Attempt, id = Id, key = Key}};
                 {error, _} ->
-                    inet_rdma_settlement_way:close(Settling, Place),
+                    inet_rdma_settlement_path:close(Settling, Place),
                     {Own, nothing}
             end;
         {error, _} ->
@@ -110,7 +110,7 @@ not_tried(#settling{tried = Tried}, Fabric) ->
 %% The initiator has connected: this side's queue pair is there, or is in a moment.
 -spec met(#settling{}, #offered{}) -> inet_rdma_settlement:outcome().
 met(Settling, #offered{place = Place, attempt = Attempt, id = Id} = Offered) ->
-    case inet_rdma_settlement_way:open(Settling, shm, Place, Attempt) of
+    case inet_rdma_settlement_path:open(Settling, shm, Place, Attempt) of
         {ok, Opened, Why} ->
             {move, Opened, Why};
         waiting ->
@@ -126,8 +126,8 @@ met(Settling, #offered{place = Place, attempt = Attempt, id = Id} = Offered) ->
 -spec verdict(#settling{}, state(), Fabric :: atom(), Why :: binary()) -> [binary()].
 verdict(Settling, #offered{place = Place, attempt = Attempt, key = Key}, shm, Why) ->
     %% The queue pair is opened only to learn the reason; no byte goes over it, and the peer has told no key.
-    case inet_rdma_settlement_way:open(keys(Settling, Key, key(Settling)), shm, Place, Attempt) of
-        {ok, Opened, _} -> inet_rdma_settlement_way:close(Settling, Opened), [Why];
+    case inet_rdma_settlement_path:open(keys(Settling, Key, key(Settling)), shm, Place, Attempt) of
+        {ok, Opened, _} -> inet_rdma_settlement_path:close(Settling, Opened), [Why];
         waiting -> [Why];
         {error, Reason} -> [reason(Reason)]
     end;
@@ -145,25 +145,25 @@ offer_failed(Settling, _State) -> Settling.
 discard(_Settling, nothing) ->
     ok;
 discard(Settling, #offered{place = Place, attempt = Attempt}) ->
-    ok = inet_rdma_settlement_way:close(Settling, Place),
+    ok = inet_rdma_settlement_path:close(Settling, Place),
     inet_rdma_nif:drop_attempt(Attempt);
 discard(_Settling, #listening{attempt = Attempt, id = Id}) ->
-    inet_rdma_settlement_way:drop(Attempt, Id);
+    inet_rdma_settlement_path:drop(Attempt, Id);
 discard(Settling, #ready{opened = Opened}) ->
-    inet_rdma_settlement_way:close(Settling, Opened).
+    inet_rdma_settlement_path:close(Settling, Opened).
 
 %% The answer to a `try`.
 -spec listen(#settling{}, shm | verbs | tcp) -> nothing | #listening{} | #ready{}.
 listen(Settling, Fabric) ->
     IsAllowed = inet_rdma_settlement_policy:allows(Settling, Fabric),
-    case IsAllowed andalso inet_rdma_settlement_way:own_addresses(Settling, Fabric) of
+    case IsAllowed andalso inet_rdma_settlement_path:own_addresses(Settling, Fabric) of
         {ok, Addresses} -> listen(Settling, Fabric, Addresses);
         {error, Why} -> cannot(Settling, Fabric, Why);
         false -> cannot(Settling, Fabric, <<"the option fabric forbids it">>)
     end.
 
 listen(Settling, Fabric, Addresses) ->
-    case inet_rdma_settlement_way:expect(Settling, Fabric) of
+    case inet_rdma_settlement_path:expect(Settling, Fabric) of
         {ok, Attempt, Id, Port, Token} ->
             ok = tell(Settling, with_key({listens, Port, Token, Addresses}, own_key(Settling))),
             await(Settling, Fabric, Attempt, Id);
@@ -183,7 +183,7 @@ await(Settling, Fabric, Attempt, Id) ->
     receive
         {'$inet_rdma', Id, connected} ->
             ok = inet_rdma_settlement_message:passive(Settling),
-            case inet_rdma_settlement_way:open(Settling, Fabric, Attempt) of
+            case inet_rdma_settlement_path:open(Settling, Fabric, Attempt) of
                 {ok, Opened, Why} -> ok = tell(Settling, {ready}), #ready{opened = Opened, why = Why};
                 {error, Reason} -> cannot(Settling, Fabric, reason(Reason))
             end;

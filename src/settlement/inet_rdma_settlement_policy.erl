@@ -1,7 +1,7 @@
 %% The policy of the settlement: which fabrics may be tried, which failures are remembered, and whether a link that no
 %% queue pair carries stays or is refused. It sends and opens nothing.
 %%
-%% A *way* is one fabric to one peer. The table of inet_rdma_links remembers failures for the option
+%% A *path* is one fabric to one peer. The table of inet_rdma_links remembers failures for the option
 %% fallback_retry_ms, under
 %%
 %%     {Node, Instance, Fabric}   a queue pair could not be made; a restarted peer has another instance, and is tried
@@ -55,7 +55,7 @@ settles(_Node, #{required := true}, _Place) -> true;
 settles(_Node, _Config, {error, _}) -> false;
 settles(Node, _Config, _Place) -> broken_off(Node) =:= none.
 
-%% The facts in this side's hello, from which the peer sees the possible ways. Only a peer that has proved the cookie
+%% The facts in this side's hello, from which the peer sees the possible paths. Only a peer that has proved the cookie
 %% gets them.
 -spec facts(inet_rdma_options:config(), tcp | tls) -> map().
 facts(Config, tcp) ->
@@ -84,7 +84,7 @@ obstacle(Fabric, #settling{node = none, own = Own, peer = Peer}) ->
     obstacle(Fabric, Own, Peer);
 obstacle(Fabric, #settling{own = Own, peer = Peer} = Settling) ->
     case {obstacle(Fabric, Own, Peer), Own, Peer} of
-        %% With the option required the link cannot stay on TCP, so a way that failed recently is tried at once.
+        %% With the option required the link cannot stay on TCP, so a path that failed recently is tried at once.
         {none, #{required := true}, _} -> none;
         {none, _, #{required := true}} -> none;
         {none, _, _} -> recent_failure(failure(Settling, Fabric));
@@ -104,7 +104,7 @@ obstacle(Fabric, #{fabric := Own}, _Peer) when Own =/= auto, Own =/= Fabric ->
 obstacle(Fabric, _Own, #{fabric := Theirs}) when Theirs =/= auto, Theirs =/= Fabric ->
     text("the option fabric of the peer is ~ts", [Theirs]);
 obstacle(shm, Own, Peer) ->
-    case inet_rdma_neighbours:way(Own, Peer) of
+    case inet_rdma_neighbours:reach(Own, Peer) of
         network -> none;
         {directory, {ok, _Name}} -> none;
         {directory, {error, Why}} -> text("the peer says: ~ts", [Why]);
@@ -120,7 +120,7 @@ obstacle(verbs, _Own, _Peer) ->
     end.
 
 failure(#settling{node = Node} = Settling, Fabric) ->
-    case inet_rdma_links:failure(way(Settling, Fabric)) of
+    case inet_rdma_links:failure(path(Settling, Fabric)) of
         none -> inet_rdma_links:failure({Node, 0, Fabric});
         Failure -> Failure
     end.
@@ -128,7 +128,7 @@ failure(#settling{node = Node} = Settling, Fabric) ->
 recent_failure(none) -> none;
 recent_failure({Reason, LeftMs}) -> text("it failed lately and ~ts: ~ts", [again(LeftMs), Reason]).
 
-way(#settling{node = Node, peer = #{instance := Instance}}, Fabric) -> {Node, Instance, Fabric}.
+path(#settling{node = Node, peer = #{instance := Instance}}, Fabric) -> {Node, Instance, Fabric}.
 
 %% Whether the option fabric of this node allows it.
 -spec allows(#settling{}, fabric()) -> boolean().
@@ -159,13 +159,13 @@ cipher(#settling{role = initiator, peer = #{cipher := Cipher}}) -> Cipher.
 failed(#settling{node = none}, _Fabric, _Why) ->
     ok;
 failed(#settling{config = #{fallback_retry_ms := RetryMs}} = Settling, Fabric, Why) ->
-    inet_rdma_links:failed(way(Settling, Fabric), Why, RetryMs).
+    inet_rdma_links:failed(path(Settling, Fabric), Why, RetryMs).
 
 %% Remembers that a queue pair under a link was lost.
 -spec lost(Node :: binary(), fabric(), Why :: binary(), RetryMs :: non_neg_integer()) -> ok.
 lost(Node, Fabric, Why, RetryMs) -> inet_rdma_links:failed({Node, 0, Fabric}, Why, RetryMs).
 
-%% No way is left. The link stays on the connection on which it began, or is refused if that is not allowed.
+%% No path is left. The link stays on the connection on which it began, or is refused if that is not allowed.
 -spec stay(#settling{}, Why :: binary()) -> inet_rdma_settlement:outcome().
 stay(#settling{config = Config, peer = Peer, tried = Tried}, Why) ->
     stay(Why, Config, Peer, Tried).

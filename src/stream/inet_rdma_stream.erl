@@ -7,10 +7,10 @@
 %% * the listener (inet_rdma_stream_listener), on the accepting side;
 %% * the peer.
 %%
-%% The callbacks of inet_rdma_settlement_way make a stream of a queue pair.
+%% The callbacks of inet_rdma_settlement_path make a stream of a queue pair.
 -module(inet_rdma_stream).
 
--behaviour(inet_rdma_settlement_way).
+-behaviour(inet_rdma_settlement_path).
 
 -export([config/1, reserve/0, open/5, close/1]).
 -export([conn/1, is_encrypted/1, settle/3]).
@@ -54,6 +54,6 @@ is_encrypted(#stream{is_encrypted = IsEncrypted}) -> IsEncrypted.
 settle(Role, Connection, Config) ->
     case inet_rdma_settlement:settle_stream(Role, Connection, Config) of
         {move, Stream, _Why} -> {ok, Stream};
-        {refuse, Why} -> {error, {no_way, Why}};
+        {refuse, Why} -> {error, {no_path, Why}};
         {error, Why} -> {error, {not_settled, Why}}
     end.

@@ -16,22 +16,22 @@ defmodule Mix.Tasks.InetRdma.Certify do
 
   ## Checks
 
-  A way is how links are carried: `shm`, `tcp`, and `verbs NAME` for each RDMA device with an IPv4 address.
+  A path is how links are carried: `shm`, `tcp`, and `verbs NAME` for each RDMA device with an IPv4 address.
 
     * `doctor`, of each host: devices, rights, limits, libraries. A problem that it finds is a FAIL, with its fix.
-    * `sizes`, of each way: messages of 1 B to 64 MiB there and back, from both nodes. FAIL if the link does not take
-      the way, or a message is lost or damaged; the first such size is named.
-    * `speed`, of each way: rpc of 100 processes, round trip, messages of 1 KiB and of 1 MiB, over the link and over
+    * `sizes`, of each path: messages of 1 B to 64 MiB there and back, from both nodes. FAIL if the link does not take
+      the path, or a message is lost or damaged; the first such size is named.
+    * `speed`, of each path: rpc of 100 processes, round trip, messages of 1 KiB and of 1 MiB, over the link and over
       inet_tcp between the same addresses, in turn in each round. FAIL if the median of the rounds' ratios is below
       0.5 (over a software device 0.05).
-    * `survival`, of each way: the link's TCP connection is cut about each second, under calls, numbered messages,
+    * `survival`, of each path: the link's TCP connection is cut about each second, under calls, numbered messages,
       links and monitors. FAIL if anything is lost, doubled, reordered, damaged or failed, and at a nodedown.
-    * `soak`, of each way: three nodes under that traffic, with cuts, disconnects, a node killed and started again, one
+    * `soak`, of each path: three nodes under that traffic, with cuts, disconnects, a node killed and started again, one
       stopped for 2 s. FAIL if the traffic of the two nodes that live is disturbed, all is not in order again within
       30 s, or a node keeps more descriptors, threads, ports, processes or memory.
     * `reference`, of each device: `ib_write_lat` and `ib_write_bw` of perftest, which show what the device does
       without inet_rdma. SKIPPED if they are not installed.
-    * `contract`, of each way, with 15 minutes or more: what every fabric must do, without Erlang. SKIPPED without its
+    * `contract`, of each path, with 15 minutes or more: what every fabric must do, without Erlang. SKIPPED without its
       program, which archives and `make certify` have.
 
   Each check has a bound, and one that is cut off is a FAIL with what was seen until then. The whole is PASS only if

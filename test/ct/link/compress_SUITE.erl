@@ -46,7 +46,7 @@ within_one_host(Config) ->
     ?assertEqual({false, false}, {compresses(A, B), compresses(B, A)}).
 
 inside_tls(Config) ->
-    case inet_rdma_test_ways:init(tls, Config) of
+    case inet_rdma_test_paths:init(tls, Config) of
         {skip, _} = Skip ->
             Skip;
         Made ->
@@ -86,12 +86,12 @@ without_memory(_Config) ->
 
 %% Two nodes whose links stay on TCP, with these values of the option.
 start(Config, Values) ->
-    Way = case proplists:is_defined(way, Config) of
+    Path = case proplists:is_defined(path, Config) of
               true -> Config;
-              false -> inet_rdma_test_ways:init(tcp, Config)
+              false -> inet_rdma_test_paths:init(tcp, Config)
           end,
     inet_rdma_test_node:start_all([
-        {Prefix, inet_rdma_test_ways:options(Way, #{rdma => [{compress, Value}]})}
+        {Prefix, inet_rdma_test_paths:options(Path, #{rdma => [{compress, Value}]})}
      || {Prefix, Value} <- lists:zip(["a", "b"], Values)
     ]).
 

@@ -310,7 +310,7 @@ numbers_of_users_in_user_namespaces(_Config) ->
     ?assertNot(Same(Facts(1, 0, 5), Facts(1, 1, 5))),
     %% No boot id: nothing is known of the host.
     Unknown = #{boot => <<>>, file => {1, none}},
-    ?assertMatch({none, _}, inet_rdma_neighbours:way(Unknown, Unknown)).
+    ?assertMatch({none, _}, inet_rdma_neighbours:reach(Unknown, Unknown)).
 
 %% Names that lead elsewhere, and terms that are no fact, are no message of the settlement.
 wrong_facts(_Config) ->

@@ -17,7 +17,7 @@ all() ->
     [{group, Group} || {Group, _, _} <- groups()].
 
 groups() ->
-    inet_rdma_test_ways:groups([package_that_is_removed, no_descriptor_left, one_descriptor_left, one_port_left]).
+    inet_rdma_test_paths:groups([package_that_is_removed, no_descriptor_left, one_descriptor_left, one_port_left]).
 
 init_per_suite(Config) ->
     inet_rdma_test_node:only_rdma(Config).
@@ -25,8 +25,8 @@ init_per_suite(Config) ->
 end_per_suite(_Config) ->
     ok.
 
-init_per_group(Way, Config) ->
-    inet_rdma_test_ways:init(Way, Config).
+init_per_group(Path, Config) ->
+    inet_rdma_test_paths:init(Path, Config).
 
 end_per_group(_Group, _Config) ->
     ok.
@@ -34,7 +34,7 @@ end_per_group(_Group, _Config) ->
 init_per_testcase(package_that_is_removed, Config) ->
     inet_rdma_test_cutter:needed(Config);
 init_per_testcase(Case, Config) ->
-    case {proplists:get_value(way, Config), inet_rdma_test_limit:why_not()} of
+    case {proplists:get_value(path, Config), inet_rdma_test_limit:why_not()} of
         {tls, _} when Case =:= one_descriptor_left ->
             {skip, "OTP's TLS opens a file in the handshake, also with inet_tls"};
         {_, none} -> inet_rdma_test_cutter:needed(Config);
@@ -132,7 +132,7 @@ directory(Config) ->
     filename:join([proplists:get_value(priv_dir, Config), "package", Number]).
 
 alone(Config, More) ->
-    Options = inet_rdma_test_ways:options(Config, More),
+    Options = inet_rdma_test_paths:options(Config, More),
     inet_rdma_test_node:alone(maps:merge(maps:without([args, rdma], More), Options)).
 
 %% Role: of the first node.

@@ -20,7 +20,7 @@ all() ->
     [{group, Group} || {Group, _, _} <- groups()].
 
 groups() ->
-    inet_rdma_test_ways:groups([
+    inet_rdma_test_paths:groups([
         new_connects_to_old_and_outlives_cuts, old_connects_to_new_and_outlives_cuts,
         nodes_are_upgraded_and_downgraded_one_by_one
     ]).
@@ -47,8 +47,8 @@ code_of(Ebin, Config) ->
 end_per_suite(_Config) ->
     ok.
 
-init_per_group(Way, Config) ->
-    inet_rdma_test_ways:init(Way, Config).
+init_per_group(Path, Config) ->
+    inet_rdma_test_paths:init(Path, Config).
 
 end_per_group(_Group, _Config) ->
     ok.
@@ -101,7 +101,7 @@ start(Versions, Config) ->
     [start(Version, #{}, Config) || Version <- Versions].
 
 start(Version, More, Config) ->
-    Options = maps:merge(inet_rdma_test_ways:options(Config), More),
+    Options = maps:merge(inet_rdma_test_paths:options(Config), More),
     inet_rdma_test_node:start(atom_to_list(Version), case Version of
         new -> Options;
         old -> Options#{code => proplists:get_value(old, Config)}

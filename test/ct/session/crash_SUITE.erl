@@ -40,10 +40,10 @@ end_per_suite(_Config) ->
 init_per_group(Group, Config) when Group =:= sealed; Group =:= alone ->
     case inet_rdma_test_node:only_rdma(Config) of
         {skip, _} = Skip -> Skip;
-        _ -> over_shm(Group, inet_rdma_test_ways:init(tls, Config))
+        _ -> over_shm(Group, inet_rdma_test_paths:init(tls, Config))
     end;
-init_per_group(Way, Config) ->
-    inet_rdma_test_ways:init(Way, Config).
+init_per_group(Path, Config) ->
+    inet_rdma_test_paths:init(Path, Config).
 
 over_shm(_Group, {skip, _} = Skip) ->
     Skip;
@@ -210,6 +210,6 @@ start(Config, Rdma) ->
     inet_rdma_test_node:start_all([{"a", Options}, {"b", Options#{under => Dumps}}]).
 
 options(Config, Rdma) ->
-    inet_rdma_test_node:alone(inet_rdma_test_ways:options(Config, #{
+    inet_rdma_test_node:alone(inet_rdma_test_paths:options(Config, #{
         rdma => [{survive_ms, ?SURVIVE_MS} | Rdma], args => ["-kernel", "net_ticktime", integer_to_list(?TICKTIME)]
     })).

@@ -41,8 +41,8 @@ init_per_suite(Config) ->
 end_per_suite(_Config) ->
     ok.
 
-init_per_group(Way, Config) ->
-    inet_rdma_test_ways:init(Way, Config).
+init_per_group(Path, Config) ->
+    inet_rdma_test_paths:init(Path, Config).
 
 end_per_group(_Group, _Config) ->
     ok.
@@ -277,7 +277,7 @@ pair(Config, DeadAfterMs, TickTime) ->
     inet_rdma_test_node:connected_pair(options(Config, DeadAfterMs, TickTime)).
 
 options(Config, DeadAfterMs, TickTime) ->
-    inet_rdma_test_ways:options(Config, #{
+    inet_rdma_test_paths:options(Config, #{
         rdma => [{dead_after_ms, DeadAfterMs}, {survive_ms, 600000}],
         args => ["-kernel", "net_ticktime", integer_to_list(TickTime)]
     }).

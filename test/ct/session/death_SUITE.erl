@@ -27,7 +27,7 @@ all() ->
     [{group, Group} || {Group, _, _} <- groups()].
 
 groups() ->
-    inet_rdma_test_ways:groups([
+    inet_rdma_test_paths:groups([
         kill, orderly_ends, restart, killed_by_heart, disconnect, exit_of_the_supervisor, stopped_peer,
         kill_while_suspended, restarted_peer, survives_nothing, survives_not_for_long,
         kill_behind_a_firewall, kill_with_unread_bytes_behind_a_firewall, reset_behind_a_firewall
@@ -39,8 +39,8 @@ init_per_suite(Config) ->
 end_per_suite(_Config) ->
     ok.
 
-init_per_group(Way, Config) ->
-    inet_rdma_test_ways:init(Way, Config).
+init_per_group(Path, Config) ->
+    inet_rdma_test_paths:init(Path, Config).
 
 end_per_group(_Group, _Config) ->
     ok.
@@ -53,7 +53,7 @@ init_per_testcase(kill_while_suspended, Config) ->
 init_per_testcase(survives_nothing, Config) ->
     inet_rdma_test_cutter:needed(Config);
 init_per_testcase(survives_not_for_long, Config) ->
-    case {proplists:get_value(way, Config), inet_rdma_test_node:only_rdma(Config)} of
+    case {proplists:get_value(path, Config), inet_rdma_test_node:only_rdma(Config)} of
         {_, {skip, _} = Skip} -> Skip;
         {tcp, _} -> Config;
         _ -> {skip, "this link does without its TCP connection"}
@@ -65,7 +65,7 @@ init_per_testcase(Case, Config) when
     Case =:= kill_with_unread_bytes_behind_a_firewall;
     Case =:= reset_behind_a_firewall
 ->
-    case {proplists:get_value(way, Config), sessions(Config)} of
+    case {proplists:get_value(path, Config), sessions(Config)} of
         {_, {skip, _} = Skip} -> Skip;
         {shm, _} -> {skip, "shared memory does not lead to another host"};
         _ -> inet_rdma_test_network:needed_in_names(Config)
@@ -356,6 +356,6 @@ options(Config) -> options(Config, ?SURVIVE_MS).
 options(Config, SurviveMs) -> options(Config, SurviveMs, ?TICKTIME).
 
 options(Config, SurviveMs, TickTime) ->
-    inet_rdma_test_ways:options(Config, #{
+    inet_rdma_test_paths:options(Config, #{
         rdma => [{survive_ms, SurviveMs}], args => ["-kernel", "net_ticktime", integer_to_list(TickTime)]
     }).

@@ -20,7 +20,7 @@ all() -> [denial, no_memory].
 init_per_suite(Config) ->
     case inet_rdma_test_node:only_rdma(Config) of
         {skip, _} = Skip -> Skip;
-        Made -> inet_rdma_test_ways:init(tcp, Made)
+        Made -> inet_rdma_test_paths:init(tcp, Made)
     end.
 
 end_per_suite(_Config) -> ok.
@@ -59,7 +59,7 @@ no_memory(Config) ->
 
 pair(Config) ->
     Args = ["-kernel", "net_ticktime", integer_to_list(?TICKTIME)],
-    inet_rdma_test_node:connected_pair(inet_rdma_test_ways:options(Config, #{args => Args})).
+    inet_rdma_test_node:connected_pair(inet_rdma_test_paths:options(Config, #{args => Args})).
 
 info(Key, Node, Peer) -> maps:get(Key, call(Node, inet_rdma, info, [name(Peer)])).
 

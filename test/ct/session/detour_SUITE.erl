@@ -37,15 +37,15 @@ init_per_suite(Config) ->
 end_per_suite(_Config) ->
     ok.
 
-init_per_group(Way, Config) ->
-    inet_rdma_test_ways:init(Way, Config).
+init_per_group(Path, Config) ->
+    inet_rdma_test_paths:init(Path, Config).
 
 end_per_group(_Group, _Config) ->
     ok.
 
 %% Three nodes with links between all of them, and a server that the second one takes for the third one's listener.
 init_per_testcase(Case, Config) ->
-    [OfA, OfB, OfC] = [inet_rdma_test_ways:options(Config, #{rdma => [{move, never}] ++ more(Case, Node),
+    [OfA, OfB, OfC] = [inet_rdma_test_paths:options(Config, #{rdma => [{move, never}] ++ more(Case, Node),
                                                              args => args(Case, Node)})
                        || Node <- [a, b, c]],
     [A, B, C] = inet_rdma_test_node:start_all([{"a", OfA}, {"b", OfB}, {"c", OfC}]),
@@ -153,7 +153,7 @@ ends(Config) ->
 %% Leads to the third node's own listener, which takes what comes for an attempt to resume.
 resume_over_it(Config) ->
     [A, C] = nodes_of([a, c], Config),
-    case proplists:get_value(way, Config) of
+    case proplists:get_value(path, Config) of
         tcp ->
             {ok, Asker, _Via} = open(Config),
             Unknown = call(A, inet_rdma_test_asker, unknown, []),

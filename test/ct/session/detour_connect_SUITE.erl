@@ -44,7 +44,7 @@ end_per_suite(_Config) ->
     ok.
 
 init_per_group(here, Config) -> Config;
-init_per_group(Way, Config) -> inet_rdma_test_hosts:init_group(Way, [a, b, c, d], Config).
+init_per_group(Path, Config) -> inet_rdma_test_hosts:init_group(Path, [a, b, c, d], Config).
 
 end_per_group(_Group, _Config) ->
     ok.
@@ -240,7 +240,7 @@ started(Config, Rdma) ->
     Hosts = proplists:get_value(hosts, Config),
     Args = ["-connect_all", "false", "-kernel", "net_ticktime", ?TICKTIME, "-kernel", "net_setuptime", ?SETUP_SECONDS],
     {Hosts, inet_rdma_test_node:start_all([
-        {atom_to_list(Host), inet_rdma_test_hosts:options(Host, Hosts, inet_rdma_test_ways:options(
+        {atom_to_list(Host), inet_rdma_test_hosts:options(Host, Hosts, inet_rdma_test_paths:options(
             Config, #{rdma => Rdma(Host), args => Args}))}
      || Host <- inet_rdma_test_hosts:hosts(Hosts)
     ])}.

@@ -37,7 +37,7 @@ end_per_suite(_Config) ->
     ok.
 
 init_per_group(Group, Config) when Group =:= verdict; Group =:= addresses -> Config;
-init_per_group(Way, Config) -> inet_rdma_test_ways:init(Way, Config).
+init_per_group(Path, Config) -> inet_rdma_test_paths:init(Path, Config).
 
 end_per_group(_Group, _Config) ->
     ok.
@@ -361,7 +361,7 @@ plain(Config) -> options(Config, #{args => ["-kernel", "inet_dist_use_interface"
 options(Config, More) ->
     Rdma = maps:get(rdma, More, []),
     Args = ["-connect_all", "false" | maps:get(args, More, [])],
-    inet_rdma_test_ways:options(Config, #{rdma => [{survive_ms, ?SURVIVE_MS} | Rdma], args => Args}).
+    inet_rdma_test_paths:options(Config, #{rdma => [{survive_ms, ?SURVIVE_MS} | Rdma], args => Args}).
 
 %% The link gets another connection, and no node hears of its end.
 undisturbed(A, B, Disturb) ->

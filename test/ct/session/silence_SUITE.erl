@@ -54,8 +54,8 @@ init_per_suite(Config) ->
 end_per_suite(_Config) ->
     ok.
 
-init_per_group(Way, Config) ->
-    inet_rdma_test_hosts:init_group(Way, [a, b], Config).
+init_per_group(Path, Config) ->
+    inet_rdma_test_hosts:init_group(Path, [a, b], Config).
 
 end_per_group(_Group, _Config) ->
     ok.
@@ -103,7 +103,7 @@ forgotten(Config) ->
 forgotten_one_way(Config) ->
     {Hosts, [A, B]} = pair(Config),
     Traffic = inet_rdma_test_traffic:start_small(A, B),
-    [mended([Way], A, B, Hosts) || Way <- both(a, b)],
+    [mended([Path], A, B, Hosts) || Path <- both(a, b)],
     undisturbed(Traffic).
 
 %% Nothing goes over the link until a process calls the other node: the call is answered.
@@ -112,11 +112,11 @@ forgotten_at_rest(Config) ->
     Watchers = watch(A, B),
     [
         begin
-            ok = inet_rdma_test_hosts:forget(Ways, Hosts),
+            ok = inet_rdma_test_hosts:forget(Paths, Hosts),
             ?assertEqual(name(Y), call(X, erpc, call, [name(Y), erlang, node, []])),
             ok = inet_rdma_test_link:exercise(A, B)
         end
-     || Ways <- [both(a, b), [{a, b}], [{b, a}]], {X, Y} <- [{A, B}, {B, A}]
+     || Paths <- [both(a, b), [{a, b}], [{b, a}]], {X, Y} <- [{A, B}, {B, A}]
     ],
     no_nodedown(Watchers).
 
@@ -195,20 +195,20 @@ black_hole_of_the_way(Config) ->
             ok = call(A, inet_rdma_test_remote, end_part, [socket]),
             resumed(A, B, AtFirst),
             Before = resumes(A, B),
-            ok = inet_rdma_test_hosts:narrow(Ways, 1300, Hosts),
+            ok = inet_rdma_test_hosts:narrow(Paths, 1300, Hosts),
             Traffic = inet_rdma_test_traffic:start(X, Y),
             resumed(A, B, Before),
             undisturbed(Traffic),
             ok = inet_rdma_test_hosts:pass(Hosts)
         end
-     || {X, Y, Ways} <- [{A, B, both(a, b)}, {B, A, [{b, a}]}]
+     || {X, Y, Paths} <- [{A, B, both(a, b)}, {B, A, [{b, a}]}]
     ].
 
 %% A path that is bad is not lost: no resume is needed, and none is excluded.
 slow_and_lossy(Config) ->
     {Hosts, [A, B]} = pair(Config),
-    Ways = both(a, b),
-    ok = inet_rdma_test_hosts:delay(Ways, 1, Hosts),
+    Paths = both(a, b),
+    ok = inet_rdma_test_hosts:delay(Paths, 1, Hosts),
     Traffic = inet_rdma_test_traffic:start_small(A, B),
     [
         begin
@@ -216,10 +216,10 @@ slow_and_lossy(Config) ->
             receive after ?STOPPED_MS -> ok end
         end
      || Make <- [
-            fun() -> inet_rdma_test_hosts:delay(Ways, 800, Hosts) end,
+            fun() -> inet_rdma_test_hosts:delay(Paths, 800, Hosts) end,
             fun() ->
                 ok = inet_rdma_test_hosts:pass(Hosts),
-                inet_rdma_test_hosts:lose(Ways, 10, Hosts)
+                inet_rdma_test_hosts:lose(Paths, 10, Hosts)
             end
         ]
     ],
@@ -314,15 +314,15 @@ silence_at_random(Matchings, Count, Hosts) ->
 
 silence_one(Links, Hosts) ->
     {X, Y} = lists:nth(rand:uniform(length(Links)), Links),
-    Ways = lists:nth(rand:uniform(3), [both(X, Y), [{X, Y}], [{Y, X}]]),
+    Paths = lists:nth(rand:uniform(3), [both(X, Y), [{X, Y}], [{Y, X}]]),
     receive after rand:uniform(300) -> ok end,
-    ok = inet_rdma_test_hosts:silence(Ways, Hosts),
+    ok = inet_rdma_test_hosts:silence(Paths, Hosts),
     receive after rand:uniform(?SILENCE_MOST_MS) -> ok end,
-    ok = inet_rdma_test_hosts:pass(Ways, Hosts).
+    ok = inet_rdma_test_hosts:pass(Paths, Hosts).
 
 %% Forgets the connections, and waits until both nodes go on over others.
-mended(Ways, A, B, Hosts) ->
+mended(Paths, A, B, Hosts) ->
     Before = resumes(A, B),
-    ok = inet_rdma_test_hosts:forget(Ways, Hosts),
+    ok = inet_rdma_test_hosts:forget(Paths, Hosts),
     resumed(A, B, Before),
-    [?assert(inet_rdma_test_hosts:vanished(Way, Hosts) > 0) || Way <- Ways].
+    [?assert(inet_rdma_test_hosts:vanished(Path, Hosts) > 0) || Path <- Paths].

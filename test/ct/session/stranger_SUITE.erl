@@ -27,7 +27,7 @@ all() ->
     [{group, Group} || {Group, _, _} <- groups()].
 
 groups() ->
-    inet_rdma_test_ways:groups_in_clear([replayed, altered_on_the_way, garbage, crowd_of_resumes,
+    inet_rdma_test_paths:groups_in_clear([replayed, altered_on_the_way, garbage, crowd_of_resumes,
                                          crowd_that_is_silent]).
 
 init_per_suite(Config) ->
@@ -39,15 +39,15 @@ init_per_suite(Config) ->
 end_per_suite(_Config) ->
     ok.
 
-init_per_group(Way, Config) ->
-    inet_rdma_test_ways:init(Way, Config).
+init_per_group(Path, Config) ->
+    inet_rdma_test_paths:init(Path, Config).
 
 end_per_group(_Group, _Config) ->
     ok.
 
 %% Two nodes whose link has been resumed, over a relay that has heard it.
 init_per_testcase(_Case, Config) ->
-    Options = inet_rdma_test_ways:options(Config),
+    Options = inet_rdma_test_paths:options(Config),
     #{a := A, b := B, relay := Relay} = Detour =
         inet_rdma_test_detour:start(proplists:get_value(priv_dir, Config), Options, Options),
     ok = inet_rdma_test_node:connect(A, B),

@@ -25,7 +25,7 @@ all() ->
     [{group, Group} || {Group, _, _} <- groups()].
 
 groups() ->
-    inet_rdma_test_ways:groups([
+    inet_rdma_test_paths:groups([
         cuts, peer_that_accepts_none, peer_that_listens_elsewhere, losses, mnesia_under_cuts, blocked_redials,
         refused_redials, guard_hears_late, idle_losses, socket_options
     ]).
@@ -42,22 +42,22 @@ init_per_suite(Config) ->
 end_per_suite(_Config) ->
     ok.
 
-init_per_group(Way, Config) ->
-    inet_rdma_test_ways:init(Way, Config).
+init_per_group(Path, Config) ->
+    inet_rdma_test_paths:init(Path, Config).
 
 end_per_group(_Group, _Config) ->
     ok.
 
 init_per_testcase(Case, Config) when Case =:= blocked_redials; Case =:= refused_redials; Case =:= idle_losses ->
-    case {inet_rdma_test_node:only_rdma(Config), proplists:get_value(way, Config)} of
+    case {inet_rdma_test_node:only_rdma(Config), proplists:get_value(path, Config)} of
         {{skip, _} = Skip, _} -> Skip;
-        {_, Way} when Way =/= shm -> {skip, "a link that has no other way is suspended meanwhile: see death_SUITE"};
+        {_, Path} when Path =/= shm -> {skip, "a link that has no other way is suspended meanwhile: see death_SUITE"};
         _ -> Config
     end;
 init_per_testcase(Case, Config) when Case =:= losses; Case =:= guard_hears_late; Case =:= socket_options ->
     inet_rdma_test_node:only_rdma(Config);
 init_per_testcase(mnesia_under_cuts, Config) ->
-    case {inet_rdma_test_cutter:why_not(), code:lib_dir(mnesia), proplists:get_value(way, Config)} of
+    case {inet_rdma_test_cutter:why_not(), code:lib_dir(mnesia), proplists:get_value(path, Config)} of
         {none, {error, bad_name}, _} -> inet_rdma_test_link:skip("there is no Mnesia");
         {none, _, tls} -> {skip, "Mnesia sees no difference to the group tcp"};
         {none, _, _} -> Config;
@@ -71,7 +71,7 @@ end_per_testcase(_Case, _Config) ->
 
 %% Every TCP connection between the nodes, again and again.
 cuts(Config) ->
-    Options = inet_rdma_test_ways:options(Config),
+    Options = inet_rdma_test_paths:options(Config),
     [#{os_pid := PidA} = A, #{os_pid := PidB} = B] = inet_rdma_test_node:connected_pair(Options),
     Traffic = inet_rdma_test_traffic:start(A, B),
     Cutter = inet_rdma_test_cutter:start([{PidA, PidB}], ?CUT_LEAST_MS, ?CUT_MOST_MS),
@@ -90,7 +90,7 @@ peer_that_listens_elsewhere(Config) ->
 
 resumed_by_the_initiator(Config, ArgsOfB) ->
     [#{os_pid := PidA} = A, #{os_pid := PidB} = B] = inet_rdma_test_node:start_all([
-        {Prefix, inet_rdma_test_node:alone(inet_rdma_test_ways:options(Config, #{args => Args}))}
+        {Prefix, inet_rdma_test_node:alone(inet_rdma_test_paths:options(Config, #{args => Args}))}
      || {Prefix, Args} <- [{"a", []}, {"b", ArgsOfB}]
     ]),
     ok = inet_rdma_test_node:connect(B, A),
@@ -125,7 +125,7 @@ losses(Config) ->
 %% A silent connection has no bytes that could be truncated.
 kind(Config) ->
     Kinds = [reset, close, half_to, half_back, stall, early_to, early_back, twice] ++
-        [Kind || Kind <- [truncate_to, truncate_back], proplists:get_value(way, Config) =:= tcp],
+        [Kind || Kind <- [truncate_to, truncate_back], proplists:get_value(path, Config) =:= tcp],
     lists:nth(rand:uniform(length(Kinds)), Kinds).
 
 %% Until both nodes have resumed after the loss and called each other: where a queue pair carries the link a loss that
@@ -164,7 +164,7 @@ loss(_) -> reset.
 %% Three nodes that write, each of the three links cut each second: Mnesia sees no node go, and each write that it has
 %% confirmed is on all nodes.
 mnesia_under_cuts(Config) ->
-    Nodes = inet_rdma_test_node:start_all(3, inet_rdma_test_ways:options(Config)),
+    Nodes = inet_rdma_test_node:start_all(3, inet_rdma_test_paths:options(Config)),
     ok = inet_rdma_test_node:mesh(Nodes),
     [ok = call(Node, mnesia, start, []) || Node <- Nodes],
     [First | Others] = Nodes,
@@ -190,7 +190,7 @@ mnesia_under_cuts(Config) ->
 %% A link that another way carries does without its TCP connection for as long as none can be made, and has one again
 %% afterwards.
 blocked_redials(Config) ->
-    Options = inet_rdma_test_ways:options(Config, #{rdma => [{survive_ms, 1000}]}),
+    Options = inet_rdma_test_paths:options(Config, #{rdma => [{survive_ms, 1000}]}),
     #{a := A, b := B, relay := Relay} =
         inet_rdma_test_detour:start(proplists:get_value(priv_dir, Config), Options, Options),
     ok = inet_rdma_test_node:connect(A, B),
@@ -205,7 +205,7 @@ blocked_redials(Config) ->
 %% A link that another way carries does without its TCP connection also where the peer refuses each: it asks at growing
 %% intervals, the log has a line for the loss and one for the end of it.
 refused_redials(Config) ->
-    Options = inet_rdma_test_ways:options(Config, #{rdma => [{survive_ms, 1000}]}),
+    Options = inet_rdma_test_paths:options(Config, #{rdma => [{survive_ms, 1000}]}),
     #{a := A, b := B, relay := Relay} =
         inet_rdma_test_detour:start(proplists:get_value(priv_dir, Config), Options, Options),
     ok = inet_rdma_test_node:connect(A, B),
@@ -264,7 +264,7 @@ guard_hears_late(Config) ->
 
 %% A link over which nothing goes has its TCP connection made anew, again and again, whichever side's end shows first.
 idle_losses(Config) ->
-    [A, B] = inet_rdma_test_node:connected_pair(inet_rdma_test_ways:options(Config)),
+    [A, B] = inet_rdma_test_node:connected_pair(inet_rdma_test_paths:options(Config)),
     [ok = call(Node, inet_rdma_test_log, install, []) || Node <- [A, B]],
     Watchers = [{Node, inet_rdma_test_node:watch(Node, Peer)} || {Node, Peer} <- [{A, B}, {B, A}]],
     Fabric = inet_rdma_test_link:fabric(A, B),
@@ -304,7 +304,7 @@ resumes(Node, Peer) ->
 %% Socket options that the nodes were started with, and those that net_kernel:setopts/2 has set, hold for the
 %% connections that follow, whichever side makes them; to set and to ask leaves nothing behind.
 socket_options(Config) ->
-    Options = inet_rdma_test_ways:options(Config, #{args => [
+    Options = inet_rdma_test_paths:options(Config, #{args => [
         "-kernel", "inet_dist_connect_options", "[{priority,5},{keepalive,true},{sndbuf,90000}]",
         "-kernel", "inet_dist_listen_options", "[{priority,4},{tos,8},{recbuf,50000},{backlog,200}]"
     ]}),
@@ -354,5 +354,5 @@ undisturbed(What, Traffic) ->
     inet_rdma_test_lasting:undisturbed(Traffic).
 
 detour(Config) ->
-    Options = inet_rdma_test_ways:options(Config),
+    Options = inet_rdma_test_paths:options(Config),
     inet_rdma_test_detour:start(proplists:get_value(priv_dir, Config), Options, Options).

@@ -40,8 +40,8 @@ init_per_suite(Config) ->
 end_per_suite(_Config) ->
     ok.
 
-init_per_group(Way, Config) ->
-    inet_rdma_test_hosts:init_group(Way, [a, b, c, d], Config).
+init_per_group(Path, Config) ->
+    inet_rdma_test_hosts:init_group(Path, [a, b, c, d], Config).
 
 end_per_group(_Group, _Config) ->
     ok.
@@ -116,13 +116,13 @@ cut_one_way(Config) ->
     [
         begin
             Traffic = inet_rdma_test_traffic:start_small(A, B),
-            ok = inet_rdma_test_hosts:silence([Way], Hosts),
+            ok = inet_rdma_test_hosts:silence([Path], Hosts),
             [await_detour(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
             undisturbed(Traffic),
             ok = inet_rdma_test_hosts:pass(Hosts),
             [await_direct(X, Y) || {X, Y} <- [{A, B}, {B, A}]]
         end
-     || Way <- both(a, b)
+     || Path <- both(a, b)
     ],
     no_nodedown(Watchers).
 
@@ -153,7 +153,7 @@ neighbour_dies(Config) ->
 neighbour_falls_silent(Config) ->
     over_another(Config, fun(#{node := Name}, Hosts) ->
         [Host] = [Each || Each <- inet_rdma_test_hosts:hosts(Hosts), is_on(Name, Each)],
-        inet_rdma_test_hosts:silence([Way || {X, Y} = Way <- inet_rdma_test_hosts:among(Hosts), X =:= Host orelse
+        inet_rdma_test_hosts:silence([Path || {X, Y} = Path <- inet_rdma_test_hosts:among(Hosts), X =:= Host orelse
                                              Y =:= Host], Hosts)
     end).
 

@@ -31,8 +31,8 @@ init_per_suite(Config) ->
 end_per_suite(_Config) ->
     ok.
 
-init_per_group(Way, Config) ->
-    inet_rdma_test_ways:init(Way, Config).
+init_per_group(Path, Config) ->
+    inet_rdma_test_paths:init(Path, Config).
 
 end_per_group(_Group, _Config) ->
     ok.
@@ -121,7 +121,7 @@ without_another_connection(Config) ->
 pair(Config) -> pair([], Config).
 
 pair(Rdma, Config) ->
-    inet_rdma_test_node:connected_pair(inet_rdma_test_ways:options(Config, #{rdma => Rdma})).
+    inet_rdma_test_node:connected_pair(inet_rdma_test_paths:options(Config, #{rdma => Rdma})).
 
 undisturbed(Traffic) ->
     ?assertEqual(#{}, inet_rdma_test_traffic:disturbances(inet_rdma_test_traffic:stop(Traffic))).
@@ -131,7 +131,7 @@ standing(Node, Peer) -> {resumes(Node, Peer), suspicions(Node, Peer)}.
 %% A sealed connection is never written again. Over another one the peer may be heard before the next one is there.
 goes_on(Node, Peer, {Resumes, Suspicions}, Config) ->
     inet_rdma_test_wait:until({goes_on, name(Node)}, 30000, fun() ->
-        case proplists:get_value(way, Config) of
+        case proplists:get_value(path, Config) of
             tls -> resumes(Node, Peer) > Resumes;
             _ -> suspicions(Node, Peer) > Suspicions andalso queued(Node) =:= 0
         end

@@ -212,10 +212,10 @@ no_way_is_left(Config) ->
                 begin
                     ok = call(node_of(b, Config), inet_rdma_test_log, forget, []),
                     {Port, Listening} = listener(Config, encrypted(Config) ++ [{fabric, Theirs}]),
-                    {error, {no_way, Why} = Reason} = connect(Config, Port, encrypted(Config) ++ [{fabric, Ours}]),
+                    {error, {no_path, Why} = Reason} = connect(Config, Port, encrypted(Config) ++ [{fabric, Ours}]),
                     ct:pal("~ts", [inet_rdma:format_error(Reason)]),
                     [?assertNotEqual({nomatch, Word}, {string:find(Why, Word), Word}) || Word <- ["shm: ", "verbs: "]],
-                    await_logged(Config, "no way to the peer"),
+                    await_logged(Config, "no path to the peer"),
                     ?assertEqual({error, timeout}, do(Listening, accept, [0]))
                 end
              || {Ours, Theirs} <- [{verbs, auto}, {shm, verbs}, {auto, verbs}]

@@ -23,17 +23,17 @@
 start(Config, Count) -> start(Config, Count, inet).
 
 %% For init_per_group: the way of the links between nodes on these hosts. inet6: over TCP, with addresses of IPv6.
--spec init_group(inet_rdma_test_ways:way() | inet6, [host()], Config) -> Config | {skip, string()}
+-spec init_group(inet_rdma_test_paths:path() | inet6, [host()], Config) -> Config | {skip, string()}
               when Config :: [tuple()].
 init_group(inet6, _Hosts, Config) ->
-    [{family, inet6} | inet_rdma_test_ways:init(tcp, Config)];
+    [{family, inet6} | inet_rdma_test_paths:init(tcp, Config)];
 init_group(tls, Hosts, Config) ->
-    case inet_rdma_test_ways:init(tls, Config) of
+    case inet_rdma_test_paths:init(tls, Config) of
         {skip, _} = Skip -> Skip;
-        Made -> inet_rdma_test_ways:for_hosts(names(Hosts), Made)
+        Made -> inet_rdma_test_paths:for_hosts(names(Hosts), Made)
     end;
-init_group(Way, _Hosts, Config) ->
-    inet_rdma_test_ways:init(Way, Config).
+init_group(Path, _Hosts, Config) ->
+    inet_rdma_test_paths:init(Path, Config).
 
 %% Config is the case's: the switch is compiled into its directory.
 -spec start([tuple()], 2..4, family()) -> {ok, t()} | {error, Why :: string()}.
@@ -113,40 +113,40 @@ among(#{hosts := Hosts}) -> [{From, To} || From <- Hosts, To <- Hosts, From =/= 
 
 %% No packet arrives.
 -spec silence([way()], t()) -> ok.
-silence(Ways, Made) -> lose(Ways, 100, Made).
+silence(Paths, Made) -> lose(Paths, 100, Made).
 
 %% No packet of the TCP connections that there are arrives any more; others do.
 -spec forget([way()], t()) -> ok.
-forget(Ways, Made) -> forget(Ways, 0, Made).
+forget(Paths, Made) -> forget(Paths, 0, Made).
 
 %% The same only for packets of more than this many bytes, headers and all.
 -spec forget([way()], Bytes :: non_neg_integer(), t()) -> ok.
-forget(Ways, Bytes, Made) -> order(Ways, "forget", Bytes, Made).
+forget(Paths, Bytes, Made) -> order(Paths, "forget", Bytes, Made).
 
 %% No packet of more bytes arrives, and no host hears why.
 -spec narrow([way()], Bytes :: pos_integer(), t()) -> ok.
-narrow(Ways, Bytes, Made) -> order(Ways, "largest", Bytes, Made).
+narrow(Paths, Bytes, Made) -> order(Paths, "largest", Bytes, Made).
 
 -spec lose([way()], Percent :: 0..100, t()) -> ok.
-lose(Ways, Percent, Made) -> order(Ways, "loss", Percent * 10000, Made).
+lose(Paths, Percent, Made) -> order(Paths, "loss", Percent * 10000, Made).
 
 -spec delay([way()], Ms :: non_neg_integer(), t()) -> ok.
-delay(Ways, Ms, Made) -> order(Ways, "delay", Ms * 1000, Made).
+delay(Paths, Ms, Made) -> order(Paths, "delay", Ms * 1000, Made).
 
 -spec rate([way()], KilobitPerSecond :: pos_integer(), t()) -> ok.
-rate(Ways, Rate, Made) -> order(Ways, "rate", Rate, Made).
+rate(Paths, Rate, Made) -> order(Paths, "rate", Rate, Made).
 
 %% All arrives again.
 -spec pass(t()) -> ok.
 pass(Made) -> pass(among(Made), Made).
 
 -spec pass([way()], t()) -> ok.
-pass(Ways, Made) -> order(Ways, "pass", 0, Made).
+pass(Paths, Made) -> order(Paths, "pass", 0, Made).
 
 %% How many packets have not arrived.
 -spec vanished(way(), t()) -> non_neg_integer().
-vanished(Way, #{server := Server} = Made) ->
-    [Vanished] = inet_rdma_test_ask:ask(Server, {order, lines([Way], "count", 0, Made)}),
+vanished(Path, #{server := Server} = Made) ->
+    [Vanished] = inet_rdma_test_ask:ask(Server, {order, lines([Path], "count", 0, Made)}),
     Vanished.
 
 -spec address(host(), t()) -> inet:ip_address().
@@ -159,12 +159,12 @@ address(Host, #{server := Server} = Made) ->
 -spec move([host()], t()) -> ok.
 move(Moving, #{server := Server} = Made) -> inet_rdma_test_ask:ask(Server, {move, Moving, Made}).
 
-order(Ways, What, Value, #{server := Server} = Made) ->
-    _ = inet_rdma_test_ask:ask(Server, {order, lines(Ways, What, Value, Made)}),
+order(Paths, What, Value, #{server := Server} = Made) ->
+    _ = inet_rdma_test_ask:ask(Server, {order, lines(Paths, What, Value, Made)}),
     ok.
 
-lines(Ways, What, Value, #{hosts := Hosts}) ->
-    [io_lib:format("~b ~b ~s ~b~n", [index(From, Hosts), index(To, Hosts), What, Value]) || {From, To} <- Ways].
+lines(Paths, What, Value, #{hosts := Hosts}) ->
+    [io_lib:format("~b ~b ~s ~b~n", [index(From, Hosts), index(To, Hosts), What, Value]) || {From, To} <- Paths].
 
 index(Host, Hosts) -> length(lists:takewhile(fun(Other) -> Other =/= Host end, Hosts)).
 

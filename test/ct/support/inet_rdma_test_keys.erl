@@ -10,7 +10,7 @@ trace() ->
     Caller = self(),
     Tracer = spawn(fun() ->
         _ = erlang:trace(new_processes, true, [call, garbage_collection]),
-        {module, Module} = code:ensure_loaded(inet_rdma_settlement_way),
+        {module, Module} = code:ensure_loaded(inet_rdma_settlement_path),
         1 = erlang:trace_pattern({Module, key, 1}, true, [global]),
         Caller ! {self(), traces},
         collect(#{})

@@ -15,7 +15,7 @@
 -spec nodes([tuple()], [{atom(), term()}], pos_integer()) -> {inet_rdma_test_hosts:t(), [node_under_test()]}.
 nodes(Config, Rdma, TickTime) ->
     Hosts = proplists:get_value(hosts, Config),
-    Options = inet_rdma_test_ways:options(Config, #{
+    Options = inet_rdma_test_paths:options(Config, #{
         rdma => Rdma, args => ["-kernel", "net_ticktime", integer_to_list(TickTime)]
     }),
     {Hosts, inet_rdma_test_node:start_all([

@@ -43,7 +43,7 @@ needed_in_names(Config) ->
     case needed(Config) of
         {skip, _} = Skip -> Skip;
         [{network, Network} | _] = Made ->
-            inet_rdma_test_ways:for_hosts([address(Host, Network) || Host <- [a, b]], Made)
+            inet_rdma_test_paths:for_hosts([address(Host, Network) || Host <- [a, b]], Made)
     end.
 
 host(Host, #{router := Router} = Network) ->

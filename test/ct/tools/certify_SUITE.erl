@@ -35,19 +35,19 @@ end_per_testcase(_Case, _Config) ->
 
 %% The way delays all bytes by 5 ms. inet_tcp between the same addresses has no delay.
 slow_way_is_named(Config) ->
-    Way = inet_rdma_test_bad_way:start({delay, 5}),
-    {1, Report} = certified(Config, ["--ways", "tcp"],
-                            inet_rdma_test_bad_way:flags(Way)),
-    ok = inet_rdma_test_bad_way:stop(Way),
+    Path = inet_rdma_test_bad_way:start({delay, 5}),
+    {1, Report} = certified(Config, ["--paths", "tcp"],
+                            inet_rdma_test_bad_way:flags(Path)),
+    ok = inet_rdma_test_bad_way:stop(Path),
     #{"why" := Why, "fix" := Fix} = failed(Report, "speed", "tcp"),
     contains(Why, ["slow: ", "round trip, median 0.0"]),
     contains(Fix, ["perftest", "errors of the port"]).
 
 way_that_drops_64_kib_is_named(Config) ->
-    Way = inet_rdma_test_bad_way:start({drop, 60000}),
-    {1, Report} = certified(Config, ["--ways", "tcp"],
-                            inet_rdma_test_bad_way:flags(Way)),
-    ok = inet_rdma_test_bad_way:stop(Way),
+    Path = inet_rdma_test_bad_way:start({drop, 60000}),
+    {1, Report} = certified(Config, ["--paths", "tcp"],
+                            inet_rdma_test_bad_way:flags(Path)),
+    ok = inet_rdma_test_bad_way:stop(Path),
     #{"why" := Why, "fix" := Fix} = failed(Report, "sizes", "tcp"),
     contains(Why, ["messages of 16 KiB pass, and one of 64 KiB does not come back"]),
     contains(Fix, ["MTU"]),
@@ -113,11 +113,11 @@ slow_figures_are_named(_Config) ->
 
 %% A script stands in for the program of the contract suite.
 failing_contract_is_named(Config) ->
-    Way = #{id => <<"shm">>, fabric => shm, here => "127.0.0.1", there => "127.0.0.1", device => none, host => local},
+    Path = #{id => <<"shm">>, fabric => shm, here => "127.0.0.1", there => "127.0.0.1", device => none, host => local},
     Run = fun(Text) ->
         File = script(Config, "contract", Text),
         inet_rdma_certify_step:run({contract, <<"shm">>}, fun() ->
-            inet_rdma_certify_host:contract(Way, File, 20000) end, 30000)
+            inet_rdma_certify_host:contract(Path, File, 20000) end, 30000)
     end,
     ?assertMatch(#{status := pass}, Run("echo 'test result: ok. 30 passed; 0 failed'")),
     #{status := fail,
@@ -129,13 +129,13 @@ failing_contract_is_named(Config) ->
 wrong_options_are_refused(_Config) ->
     _ = [{error, _} = inet_rdma_certify:options(Args)
          || Args <- [["--soon"], ["--minutes"], ["--minutes", "0"], ["--minutes", "a"], ["--listen", "65536"]]],
-    ?assertMatch({ok, #{minutes := 3, ways := ["shm", "mlx5_0"]}}, inet_rdma_certify:options(["--quick", "--ways",
+    ?assertMatch({ok, #{minutes := 3, paths := ["shm", "mlx5_0"]}}, inet_rdma_certify:options(["--quick", "--paths",
         "shm,mlx5_0"])),
-    ?assertEqual(2, inet_rdma_certify:main(["--ways", "no_such_device", "--quiet"])).
+    ?assertEqual(2, inet_rdma_certify:main(["--paths", "no_such_device", "--quiet"])).
 
 %% The page loads nothing from elsewhere. The JSON has the results of the page.
 report_opens_without_a_network(Config) ->
-    {_, #{"results" := Results}} = Certified = certified(Config, ["--ways", "shm"], ""),
+    {_, #{"results" := Results}} = Certified = certified(Config, ["--paths", "shm"], ""),
     ok = passes(Certified),
     {ok, Page} = file:read_file(filename:join([proplists:get_value(priv_dir, Config), "certificate", "report.html"])),
     ?assertEqual(nomatch, re:run(Page, "https?://|src=|@import|url\\(")),
@@ -159,7 +159,7 @@ peer_by_ssh(Config) ->
     {_, Report} = Certified = certified(Config, ["--peer", "other", "--ssh", Ssh], ""),
     ok = passes(Certified),
     #{"peer" := #{"otp" := _}, "results" := Results} = Report,
-    ?assertEqual(["host", "peer", "tcp"], lists:usort([Way || #{"way" := Way} <- Results])),
+    ?assertEqual(["host", "peer", "tcp"], lists:usort([Path || #{"path" := Path} <- Results])),
     ?assertEqual([], [Found || Found <- filelib:wildcard("/tmp/inet_rdma_certify.*"), is_left(Found)]).
 
 %% True for an empty directory: one with files may be of a certificate that another user runs at the same time.
@@ -176,11 +176,11 @@ peer_that_joins(Config) ->
     contains(binary_to_list(Said), ["joined", "done"]),
     #{"results" := Results} = Report = report(Config),
     ok = passes({ExitStatus, Report}),
-    ?assertEqual(["host", "peer", "tcp"], lists:usort([Way || #{"way" := Way} <- Results])).
+    ?assertEqual(["host", "peer", "tcp"], lists:usort([Path || #{"path" := Path} <- Results])).
 
 %% A peer with a wrong token is refused. A peer with the right token is accepted afterwards.
 strangers_do_not_join(Config) ->
-    Port = run(Config, ["--ways", "none", "--listen", "0"], ""),
+    Port = run(Config, ["--paths", "none", "--listen", "0"], ""),
     {Address, Token} = command(Port, <<>>),
     [_, Number] = string:lexemes(Address, ":"),
     {ok, Garbage} = gen_tcp:connect({127, 0, 0, 1}, list_to_integer(Number), [binary, {packet, 4}, {active, false}]),
@@ -213,7 +213,7 @@ certified(Config, Args, ErlFlags) ->
 
 run(Config, Args, ErlFlags) ->
     Out = filename:join(proplists:get_value(priv_dir, Config), "certificate"),
-    Short = ["--quick", "--minutes", "8", "--way-seconds", "30", "--out", Out],
+    Short = ["--quick", "--minutes", "8", "--path-seconds", "30", "--out", Out],
     Words = case Args of ["--join" | _] -> Args; _ -> Short ++ Args end,
     open_port({spawn_executable, inet_rdma_test_node:erl()}, [
         {args, ["-noshell", "-pa", inet_rdma_test_node:ebin(), "-pa", inet_rdma_test_node:tools(),
@@ -240,9 +240,9 @@ texts(List) when is_list(List) -> lists:map(fun texts/1, List);
 texts(Map) when is_map(Map) -> maps:from_list([{texts(Key), texts(Value)} || {Key, Value} <- maps:to_list(Map)]);
 texts(Other) -> Other.
 
-failed(#{"results" := Results, "verdict" := "fail"}, Check, Way) ->
-    [Result] = [Result || #{"check" := Is, "way" := Of, "status" := "fail"} = Result <- Results, Is =:= Check,
-                Of =:= Way],
+failed(#{"results" := Results, "verdict" := "fail"}, Check, Path) ->
+    [Result] = [Result || #{"check" := Is, "path" := Of, "status" := "fail"} = Result <- Results, Is =:= Check,
+                Of =:= Path],
     Result.
 
 script(Config, Name, Text) ->

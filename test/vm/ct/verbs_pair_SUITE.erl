@@ -376,14 +376,14 @@ port_of(#{node := Name} = Node) ->
 %% the link moves there; where they do not, it stays on TCP, and both nodes say why.
 devices_beside_the_nodes_network(_Config) ->
     [A, B] = beside_the_devices(0),
-    Ways = [{A, B}, {B, A}],
+    Paths = [{A, B}, {B, A}],
     [
         begin
             carried(verbs, X, Y, ["both nodes settled on it"]),
             ok = call(X, inet_rdma_test_data, echo_and_compare, [name(Y), [0, 1000, 300000]]),
             ok = inet_rdma_test_link:disconnect(X, Y)
         end
-     || {X, Y} <- Ways
+     || {X, Y} <- Paths
     ],
     on_both(routes("add")),
     try
@@ -393,7 +393,7 @@ devices_beside_the_nodes_network(_Config) ->
                 ok = call(X, inet_rdma_test_data, echo_and_compare, [name(Y), [0, 1000, 300000]]),
                 ok = inet_rdma_test_link:disconnect(X, Y)
             end
-         || {X, Y} <- Ways
+         || {X, Y} <- Paths
         ]
     after
         on_both(routes("del"))

@@ -1,34 +1,34 @@
-%% The ways in which the link between two nodes can be carried, as groups of cases that run on each of them.
--module(inet_rdma_test_ways).
+%% The paths that can carry the link between two nodes, as groups of cases that run on each of them.
+-module(inet_rdma_test_paths).
 
 -export([groups/1, groups_in_clear/1, init/2, for_hosts/2, options/1, options/2]).
--export_type([way/0]).
+-export_type([path/0]).
 
 %% tcp: a path of inet_rdma over TCP. shm: shared memory, beside a TCP connection that is silent. tls: over TCP after a
 %% beginning inside TLS, sealed.
--type way() :: tcp | shm | tls.
+-type path() :: tcp | shm | tls.
 
--spec groups([atom()]) -> [{way(), [], [atom()]}].
+-spec groups([atom()]) -> [{path(), [], [atom()]}].
 groups(Cases) -> groups_in_clear(Cases) ++ [{tls, [], Cases}].
 
 %% Of cases that read or write what goes over the connections.
--spec groups_in_clear([atom()]) -> [{way(), [], [atom()]}].
-groups_in_clear(Cases) -> [{Way, [], Cases} || Way <- [tcp, shm]].
+-spec groups_in_clear([atom()]) -> [{path(), [], [atom()]}].
+groups_in_clear(Cases) -> [{Path, [], Cases} || Path <- [tcp, shm]].
 
 %% For init_per_group.
--spec init(way(), Config) -> Config | {skip, string()} when Config :: [tuple()].
+-spec init(path(), Config) -> Config | {skip, string()} when Config :: [tuple()].
 init(tls, Config) ->
     inside_tls(inet_rdma_test_tls:certificates(Config));
 init(Fabric, Config) ->
-    [{way, Fabric}, {options, #{rdma => [{fabric, Fabric}], args => []}} | Config].
+    [{path, Fabric}, {options, #{rdma => [{fabric, Fabric}], args => []}} | Config].
 
 inside_tls({skip, _} = Skip) -> Skip;
-inside_tls(Made) -> [{way, tls}, {options, tls(Made)} | Made].
+inside_tls(Made) -> [{path, tls}, {options, tls(Made)} | Made].
 
 %% For init_per_testcase: the nodes have these hosts in their names.
 -spec for_hosts([string()], Config) -> Config | {skip, string()} when Config :: [tuple()].
 for_hosts(Hosts, Config) ->
-    case proplists:get_value(way, Config) of
+    case proplists:get_value(path, Config) of
         tls -> inside_tls(inet_rdma_test_certificates:suite(Config, Hosts));
         _ -> Config
     end.

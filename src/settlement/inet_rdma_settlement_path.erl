@@ -1,9 +1,9 @@
-%% Opens a way of the settlement: makes a queue pair of one fabric, which becomes a link or a stream.
+%% Opens a path of the settlement: makes a queue pair of one fabric, which becomes a link or a stream.
 %%
 %% The initiator connects (connect/5). The acceptor waits for it (expect/2), and opens the queue pair (open/3, or open/4
 %% in a place that it has reserved). The callbacks are those of the link or stream that is settled: inet_rdma_link,
 %% inet_rdma_session, inet_rdma_stream.
--module(inet_rdma_settlement_way).
+-module(inet_rdma_settlement_path).
 
 -export([connect/5, by_preference/2, expect/2, own_addresses/2, shm_address/0]).
 -export([reserve/1, open/3, open/4, close/2, drop/2, key/1, keys/3]).
@@ -57,7 +57,7 @@ connect(Settling, Fabric, Port, Token, [Address | Addresses], Whys) ->
     end.
 
 begin_to_connect(#settling{own = Own, peer = Peer, config = Options} = Settling, Fabric, To, Token, TimeoutMs) ->
-    case Fabric =:= shm andalso inet_rdma_neighbours:way(Own, Peer) of
+    case Fabric =:= shm andalso inet_rdma_neighbours:reach(Own, Peer) of
         {directory, {ok, Name}} ->
             inet_rdma_neighbours:connect(Options, Name, Token, TimeoutMs, config(Settling, Fabric));
         _ ->
@@ -186,11 +186,11 @@ drop(Attempt, Id) ->
 
 config(#settling{module = Module, config = Config}, Fabric) -> (Module:config(Config))#{fabric := Fabric}.
 
-%% This side's key for the next way, to be told to the peer.
+%% This side's key for the next path, to be told to the peer.
 -spec key(#settling{}) -> none | inet_rdma_nif:key().
 key(#settling{channel = {Module, Channel}}) -> inet_rdma_keys:first(Module:protocol(Channel)).
 
-%% The next way has these keys, this side's and the peer's.
+%% The next path has these keys, this side's and the peer's.
 -spec keys(#settling{}, Send, Receive) -> #settling{} when Send :: none | inet_rdma_nif:key(), Receive :: Send.
 keys(Settling, Send, Receive) ->
     case inet_rdma_keys:pair(Send, Receive) of

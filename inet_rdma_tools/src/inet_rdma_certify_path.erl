@@ -1,7 +1,7 @@
-%% The ways that links between two nodes can take on these hosts: shared memory, TCP, each RDMA device.
+%% The paths that links between two nodes can take on these hosts: shared memory, TCP, each RDMA device.
 %%
 %% Internal: use inet_rdma_certify:run/1.
--module(inet_rdma_certify_way).
+-module(inet_rdma_certify_path).
 
 -export([of_host/1, of_hosts/3, slowed/2, node/3, tcp_node/3, is_software/1]).
 -export_type([t/0]).
@@ -13,28 +13,28 @@
 
 -define(LOOPBACK, "127.0.0.1").
 
-%% The ways within this host, by the doctor's report, and the devices that are left out, each with the reason.
+%% The paths within this host, by the doctor's report, and the devices that are left out, each with the reason.
 -spec of_host(inet_rdma_doctor:report()) -> {[t()], [{binary(), Why :: iodata()}]}.
 of_host(#{devices := Devices}) ->
     Found = lists:append([on_host(Device) || Device <- Devices]),
     {Verbs, LeftOut} = lists:partition(fun erlang:is_map/1, Found),
-    {[way(<<"shm">>, shm, ?LOOPBACK, ?LOOPBACK, none, local),
-      way(<<"tcp">>, tcp, ?LOOPBACK, ?LOOPBACK, none, local) | Verbs], LeftOut}.
+    {[path(<<"shm">>, shm, ?LOOPBACK, ?LOOPBACK, none, local),
+      path(<<"tcp">>, tcp, ?LOOPBACK, ?LOOPBACK, none, local) | Verbs], LeftOut}.
 
 on_host(#{name := Name} = Device) ->
     case usable(Device) of
         {error, Why} -> [{Name, Why}];
         [] -> [{Name, "its interface has no IPv4 address: rdma_cm connects to IP addresses"}];
-        [Address | _] -> [way(<<"verbs ", Name/binary>>, verbs, Address, Address, Device, local)]
+        [Address | _] -> [path(<<"verbs ", Name/binary>>, verbs, Address, Address, Device, local)]
     end.
 
-%% The ways between this host and another. Addresses: of the networks that the two hosts share, without RDMA.
+%% The paths between this host and another. Addresses: of the networks that the two hosts share, without RDMA.
 -spec of_hosts(inet_rdma_doctor:report(), inet_rdma_certify_peer:t(), {string(), string()}) ->
           {[t()], [{binary(), Why :: iodata()}]}.
 of_hosts(#{devices := Devices}, #{host := Host, addresses := Theirs}, {Here, There}) ->
     Found = lists:append([across(Device, Theirs, Host) || Device <- Devices]),
     {Verbs, LeftOut} = lists:partition(fun erlang:is_map/1, Found),
-    {[way(<<"tcp">>, tcp, Here, There, none, Host) | Verbs], LeftOut}.
+    {[path(<<"tcp">>, tcp, Here, There, none, Host) | Verbs], LeftOut}.
 
 across(#{name := Name} = Device, Theirs, Host) ->
     case usable(Device) of
@@ -43,7 +43,7 @@ across(#{name := Name} = Device, Theirs, Host) ->
             Pairs = [{Address, Other} || Address <- Own, Other <- Theirs, Other =/= Address,
                                          same_network(Address, Other, netmask(Address))],
             case Pairs of
-                [{Here, There} | _] -> [way(<<"verbs ", Name/binary>>, verbs, Here, There, Device, Host)];
+                [{Here, There} | _] -> [path(<<"verbs ", Name/binary>>, verbs, Here, There, Device, Host)];
                 [] -> [{Name, "the peer has no address in the network of this device"}]
             end
     end.
@@ -78,17 +78,17 @@ same_network(One, Other, {M1, M2, M3, M4}) ->
                                             || Each <- [One, Other]],
     lists:all(fun({A, B, M}) -> A band M =:= B band M end, [{A1, B1, M1}, {A2, B2, M2}, {A3, B3, M3}, {A4, B4, M4}]).
 
-way(Id, Fabric, Here, There, Device, Host) ->
+path(Id, Fabric, Here, There, Device, Host) ->
     #{id => Id, fabric => Fabric, here => Here, there => There, device => Device, host => Host, connect_ms => 5000}.
 
-%% The way on a machine that is Slowness times as slow as usual: its nodes get that much more time to connect.
+%% The path on a machine that is Slowness times as slow as usual: its nodes get that much more time to connect.
 -spec slowed(t(), number()) -> t().
-slowed(#{connect_ms := Ms} = Way, Slowness) -> Way#{connect_ms := round(Slowness * Ms)}.
+slowed(#{connect_ms := Ms} = Path, Slowness) -> Path#{connect_ms := round(Slowness * Ms)}.
 
-%% A node whose links take this way, for inet_rdma_certify_node:start_all/1.
+%% A node whose links take this path, for inet_rdma_certify_node:start_all/1.
 -spec node(t(), here | there, string()) -> inet_rdma_certify_node:wanted().
-node(#{fabric := Fabric, connect_ms := ConnectMs} = Way, Side, Prefix) ->
-    (tcp_node(Way, Side, Prefix))#{carrier := "inet_rdma",
+node(#{fabric := Fabric, connect_ms := ConnectMs} = Path, Side, Prefix) ->
+    (tcp_node(Path, Side, Prefix))#{carrier := "inet_rdma",
                                    rdma := [{fabric, Fabric}, {move, eager}, {connect_timeout_ms, ConnectMs}]}.
 
 %% A node on the same host with the VM's own carrier.
