@@ -41,7 +41,7 @@ defmodule InetRdma.MixProject do
         ~w(mix.exs rebar.config README.md CHANGELOG.md CONTRIBUTING.md LICENSE docs lib src inet_rdma_tools scripts) ++
           ~w(priv/.gitkeep native/Cargo.toml native/Cargo.lock native/*/Cargo.toml native/*/*/Cargo.toml) ++
           ~w(native/*/*/README.md native/*/build.rs native/*/*/build.rs native/*/src native/*/*/src) ++
-          ~w(native/*/benches native/*/*/benches)
+          ~w(native/*/*/benches)
     ]
   end
 

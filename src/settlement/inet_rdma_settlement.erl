@@ -26,8 +26,8 @@
 %% peer stay on TCP without a settlement for the time of the option fallback_retry_ms. An initiator sends `stay`
 %% before that: if the acceptor acknowledges, both sides know the next message again.
 %%
-%% A stream that begins inside TLS (inet_rdma_stream) is settled by the same messages, without an offer: the hellos have
-%% the version. A stream never stays on its TLS connection: with no path left both sides refuse it.
+%% A stream that begins inside TLS (inet_rdma_tls_stream) is settled by the same messages, without an offer: the hellos
+%% have the version. A stream never stays on its TLS connection: with no path left both sides refuse it.
 %%
 %% The smaller connect_timeout_ms of both bounds the whole. The connection is passive whenever a message may be the
 %% last one of the settlement: the bytes behind it belong to the VM.
@@ -96,11 +96,11 @@ settle_in_band(Session, Node, Config) ->
 
 %% Settles a stream over a connection inside TLS. refuse: no path is left.
 -spec settle_stream(initiator | acceptor, inet_rdma_transport:t(), inet_rdma_options:config()) ->
-          {move, inet_rdma_stream:stream(), Why :: binary()} | {refuse | error, Why :: binary()}.
+          {move, inet_rdma_tls_stream:stream(), Why :: binary()} | {refuse | error, Why :: binary()}.
 settle_stream(Role, Connection, Options) ->
     Settling = settling(Role, {inet_rdma_transport, Connection}, none, Options#{required := true}),
     #settling{own = Facts} = Settling,
-    settle(Settling#settling{module = inet_rdma_stream, own = Facts#{stream => ?STREAM_VERSION}}).
+    settle(Settling#settling{module = inet_rdma_tls_stream, own = Facts#{stream => ?STREAM_VERSION}}).
 
 settling(Role, {Module, Channel}, Node, Config) ->
     Facts = inet_rdma_settlement_policy:facts(Config, Module:protocol(Channel)),

@@ -2,7 +2,7 @@
 %%
 %% The initiator connects (connect/5). The acceptor waits for it (expect/2), and opens the queue pair (open/3, or open/4
 %% in a place that it has reserved). The callbacks are those of the link or stream that is settled: inet_rdma_link,
-%% inet_rdma_session, inet_rdma_stream.
+%% inet_rdma_session, inet_rdma_tls_stream.
 -module(inet_rdma_settlement_path).
 
 -export([connect/5, by_preference/2, expect/2, own_addresses/2, shm_address/0]).
@@ -22,7 +22,7 @@
 %% A port that is reserved before the queue pair is there. For a session it is the session's port, with the queue pair's
 %% name once both sides know it. A stream needs none.
 -type place() :: port() | {port(), Path :: pos_integer()} | none.
--type opened() :: inet_rdma_queue:t() | inet_rdma_stream:stream().
+-type opened() :: inet_rdma_queue:t() | inet_rdma_tls_stream:stream().
 
 %% The options for the queue pair.
 -callback config(inet_rdma_options:config()) -> inet_rdma_options:config().

@@ -26,10 +26,11 @@ connect(Host, {_Port, #{connect_timeout_ms := LimitMs}, SocketOptions} = Setting
 connect_tls(Host, {Port, Config, #{ip := Own, family := Family} = SocketOptions}, Deadline) ->
     case resolve(Host, family(Family, Own), Deadline) of
         {ok, [Ip | _]} ->
-            case inet_rdma_stream_tls:start() of
+            case inet_rdma_tls_stream_connection:start() of
                 ok ->
                     LeftMs = max(1, inet_rdma_clock:left(Deadline)),
-                    inet_rdma_stream_guard:connect(Host, Port, SocketOptions#{family := family_of(Ip)}, Config, LeftMs);
+                    Family = family_of(Ip),
+                    inet_rdma_tls_stream_guard:connect(Host, Port, SocketOptions#{family := Family}, Config, LeftMs);
                 Error ->
                     Error
             end;

@@ -25,7 +25,7 @@ listen({Port, Config, #{tls := none, ip := Ip} = SocketOptions}) ->
             Error
     end;
 listen({Port, Config, SocketOptions}) ->
-    case inet_rdma_stream_listener:start(Port, SocketOptions, Config) of
+    case inet_rdma_tls_stream_listener:start(Port, SocketOptions, Config) of
         {ok, Pid, Bound} -> listening({tls, Pid}, Bound, Config, SocketOptions#{tls := none});
         Error -> Error
     end.
@@ -45,7 +45,7 @@ logger_process() ->
 -spec accept(t(), inet_rdma_clock:deadline()) ->
           {ok, inet_rdma_nif:conn(), Id :: pos_integer()} | {error, inet_rdma:reason()}.
 accept(#inet_rdma_listener{listener = {tls, Pid}}, Deadline) ->
-    inet_rdma_stream_listener:accept(Pid, Deadline);
+    inet_rdma_tls_stream_listener:accept(Pid, Deadline);
 accept(#inet_rdma_listener{listener = {native, Native, Id}, settings = {_, Config, _}}, Deadline) ->
     accept(Native, Id, Config, Deadline).
 
@@ -65,12 +65,12 @@ accept(Native, Id, Config, Deadline) ->
     end.
 
 -spec close(t()) -> ok.
-close(#inet_rdma_listener{listener = {tls, Pid}}) -> inet_rdma_stream_listener:close(Pid);
+close(#inet_rdma_listener{listener = {tls, Pid}}) -> inet_rdma_tls_stream_listener:close(Pid);
 close(#inet_rdma_listener{listener = {native, Native, _Id}}) -> inet_rdma_nif:close_listener(Native).
 
 -spec sockname(t()) -> {ok, inet_rdma:address()} | {error, inet_rdma:reason()}.
 sockname(#inet_rdma_listener{listener = {tls, Pid}}) ->
-    inet_rdma_stream_listener:sockname(Pid);
+    inet_rdma_tls_stream_listener:sockname(Pid);
 sockname(#inet_rdma_listener{settings = {Port, #{fabric := Fabric}, _}}) when Fabric =:= auto; Fabric =:= shm ->
     {ok, {shm, Port}};
 sockname(#inet_rdma_listener{settings = {Port, #{fabric := Fabric}, #{ip := Ip}}}) ->

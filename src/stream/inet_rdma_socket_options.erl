@@ -83,7 +83,7 @@ send_timeout(Value) -> {error, {bad_option, send_timeout, Value, "milliseconds u
 
 %% Options of ssl for the TLS connection of a stream.
 tls(Value) ->
-    case inet_rdma_stream_tls:check(Value) of
+    case inet_rdma_tls_stream_connection:check(Value) of
         ok -> {ok, {tls, Value}};
         {error, Bad, Expected} -> {error, {bad_option, tls, Bad, Expected}}
     end.

@@ -8,7 +8,8 @@
 all() ->
     [Pid || Pid <- processes(),
             {initial_call, Call} <- [process_info(Pid, initial_call)],
-            lists:member(Call, [{inet_rdma_stream_guard, do_connect, 6}, {inet_rdma_stream_listener, arrive, 3}])].
+            lists:member(Call, [{inet_rdma_tls_stream_guard, do_connect, 6},
+                                {inet_rdma_tls_stream_listener, arrive, 3}])].
 
 -spec tcp_ports() -> non_neg_integer().
 tcp_ports() -> length([Port || Port <- erlang:ports(), erlang:port_info(Port, name) =:= {name, "tcp_inet"}]).
@@ -43,4 +44,4 @@ accept_and_drop(Listener) -> {accepted, inet_rdma:accept(Listener)}.
 
 %% The processes of listeners of streams that begin inside TLS.
 -spec listeners() -> [pid()].
-listeners() -> [Pid || Pid <- processes(), {inet_rdma_stream_listener, _, _} <- [proc_lib:initial_call(Pid)]].
+listeners() -> [Pid || Pid <- processes(), {inet_rdma_tls_stream_listener, _, _} <- [proc_lib:initial_call(Pid)]].

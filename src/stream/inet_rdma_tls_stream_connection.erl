@@ -1,5 +1,5 @@
 %% The TLS connection of a stream, by the functions of `ssl` that OTP documents.
--module(inet_rdma_stream_tls).
+-module(inet_rdma_tls_stream_connection).
 
 -export([check/1, start/0, listen/3, accept/2, connect/4, reason/1]).
 

@@ -4,7 +4,7 @@
 %% and ends; before a process has accepted the stream it stays. When the TLS connection ends first, the guard waits for
 %% the end of the stream, which may still be on its way behind data, and then ends the stream itself. The guard's state
 %% has no term that would keep an unused socket of the stream from being collected.
--module(inet_rdma_stream_guard).
+-module(inet_rdma_tls_stream_guard).
 
 -behaviour(inet_rdma_guard).
 
@@ -46,36 +46,36 @@ connect(Host, Port, SocketOptions, Config, BoundMs) ->
                  inet_rdma_options:config(), BoundMs :: pos_integer()) -> no_return() when User :: {pid(), reference()}.
 do_connect({User, Ref}, Host, Port, SocketOptions, Config, BoundMs) ->
     DeadlineMs = inet_rdma_clock:deadline(BoundMs),
-    case inet_rdma_stream_tls:connect(Host, Port, SocketOptions, DeadlineMs) of
+    case inet_rdma_tls_stream_connection:connect(Host, Port, SocketOptions, DeadlineMs) of
         {ok, Socket} ->
             Connection = inet_rdma_transport:tls(Socket),
             LeftMs = max(1, inet_rdma_clock:left(DeadlineMs)),
-            case inet_rdma_stream:settle(initiator, Connection, Config#{connect_timeout_ms := LeftMs}) of
+            case inet_rdma_tls_stream:settle(initiator, Connection, Config#{connect_timeout_ms := LeftMs}) of
                 {ok, Stream} -> run(Stream, Connection, {User, Ref});
                 {error, Reason} -> exit({shutdown, Reason})
             end;
         {error, Reason} ->
-            exit({shutdown, inet_rdma_stream_tls:reason(Reason)})
+            exit({shutdown, inet_rdma_tls_stream_connection:reason(Reason)})
     end.
 
 %% Gives the stream to the process, which gets {Ref, Conn, Id}.
 run(Stream, Connection, User) ->
-    Guarded = give(inet_rdma_stream:conn(Stream), User, guarded(Stream, Connection, none)),
+    Guarded = give(inet_rdma_tls_stream:conn(Stream), User, guarded(Stream, Connection, none)),
     inet_rdma_guard:run(?MODULE, Guarded).
 
 %% Sends the listener {ready, self()}. The listener's answer {give, Pid, Ref} orders the guard to give the stream to a
 %% process.
--spec offer(inet_rdma_stream:stream(), inet_rdma_transport:t(), Listener :: pid()) -> no_return().
+-spec offer(inet_rdma_tls_stream:stream(), inet_rdma_transport:t(), Listener :: pid()) -> no_return().
 offer(Stream, Connection, Listener) ->
-    Guarded = guarded(Stream, Connection, {inet_rdma_stream:conn(Stream), Listener}),
+    Guarded = guarded(Stream, Connection, {inet_rdma_tls_stream:conn(Stream), Listener}),
     Listener ! {ready, self()},
     %% The guard hibernates, which removes the keys of the settlement from its heap.
     inet_rdma_guard:run(?MODULE, Guarded).
 
 guarded(Stream, Connection, Offered) ->
-    case inet_rdma_nif:guard(inet_rdma_stream:conn(Stream)) of
+    case inet_rdma_nif:guard(inet_rdma_tls_stream:conn(Stream)) of
         {ok, Native, Id} ->
-            Keys = inet_rdma_keys:new({stream, Native}, inet_rdma_stream:is_encrypted(Stream)),
+            Keys = inet_rdma_keys:new({stream, Native}, inet_rdma_tls_stream:is_encrypted(Stream)),
             %% A connection that has ended already is told by a message, too.
             _ = inet_rdma_transport:watch(Connection),
             #{id => Id, native => Native, connection => Connection, keys => Keys, offered => Offered,

@@ -1,11 +1,11 @@
 %% A listener of streams that begin inside TLS: the TCP port, and the connections that no process has accepted yet.
 %%
 %% Each connection has a process of its own from its arrival on, which does the handshake of TLS and the settlement, and
-%% then is the stream's guard (inet_rdma_stream_guard). One further process waits for the next connection. The option
-%% backlog bounds the connections that are in their handshake, settle, or wait for inet_rdma:accept/1,2; further
+%% then is the stream's guard (inet_rdma_tls_stream_guard). One further process waits for the next connection. The
+%% option backlog bounds the connections that are in their handshake, settle, or wait for inet_rdma:accept/1,2; further
 %% connections wait in the TCP socket's backlog, which the same option bounds. Each connection has connect_timeout_ms
 %% for its handshake and settlement. Connections that were not accepted end with the listener.
--module(inet_rdma_stream_listener).
+-module(inet_rdma_tls_stream_listener).
 
 -behaviour(gen_server).
 
@@ -39,7 +39,7 @@
 -spec start(inet:port_number(), inet_rdma_socket_options:options(), inet_rdma_options:config()) ->
           {ok, pid(), inet:port_number()} | {error, inet_rdma:reason()}.
 start(Port, SocketOptions, Config) ->
-    case inet_rdma_stream_tls:start() of
+    case inet_rdma_tls_stream_connection:start() of
         ok ->
             case gen_server:start(?MODULE, {self(), Port, SocketOptions, Config}, []) of
                 {ok, Pid} -> {ok, Pid, gen_server:call(Pid, port, infinity)};
@@ -100,7 +100,7 @@ close(Listener) ->
 
 init({Owner, Port, SocketOptions, #{backlog := Backlog} = Config}) ->
     _ = process_flag(trap_exit, true),
-    case inet_rdma_stream_tls:listen(Port, SocketOptions, Backlog) of
+    case inet_rdma_tls_stream_connection:listen(Port, SocketOptions, Backlog) of
         {ok, Socket, Bound} ->
             {ok, await_next(#listener{socket = Socket, port = Bound, config = Config, owner = monitor(process, Owner),
                                       log_limit = inet_rdma_nif:log_limit()})};
@@ -196,7 +196,7 @@ arrive(Listener, ListenSocket, #{connect_timeout_ms := BoundMs} = Config) ->
         {ok, Transport} ->
             Listener ! {arrived, self()},
             DeadlineMs = inet_rdma_clock:deadline(BoundMs),
-            case inet_rdma_stream_tls:accept(Transport, BoundMs) of
+            case inet_rdma_tls_stream_connection:accept(Transport, BoundMs) of
                 {ok, Socket} ->
                     Left = Config#{connect_timeout_ms := max(1, inet_rdma_clock:left(DeadlineMs))},
                     settle(Listener, inet_rdma_transport:tls(Socket), Left);
@@ -217,7 +217,7 @@ not_inside_tls(Reason) when is_atom(Reason) -> Reason;
 not_inside_tls(Reason) -> {refused, {tls, Reason}}.
 
 settle(Listener, Connection, Config) ->
-    case inet_rdma_stream:settle(acceptor, Connection, Config) of
-        {ok, Stream} -> inet_rdma_stream_guard:offer(Stream, Connection, Listener);
+    case inet_rdma_tls_stream:settle(acceptor, Connection, Config) of
+        {ok, Stream} -> inet_rdma_tls_stream_guard:offer(Stream, Connection, Listener);
         {error, Reason} -> exit({shutdown, {refused, Reason}})
     end.
