@@ -49,7 +49,7 @@ list() ->
      {rekey_bytes,        carrier, {integer, 65536, 1 bsl 37, "bytes"},                  1 bsl 36},
      {rekey_seconds,      carrier, {integer, 0, 31536000, "seconds"},                    3600},
      {compress,           carrier, {one_of, [true, false, auto]},                        false},
-     {move,               carrier, {one_of, [eager, busy, never]},                       busy},
+     {move,               carrier, {one_of, [eager, earned, never]},                     earned},
      {move_back_ms,       carrier, {integer, 0, 86400000, "milliseconds"},               300000},
      {survive_ms,         carrier, {integer, 0, 3600000, "milliseconds"},                15000},
      %% TCP sends a lost packet again after 200 ms, and once more after 400 ms: with a smaller value two lost packets

@@ -8,7 +8,7 @@
 %%     suspected         a path is suspected; the link goes on over it
 %%     trusted           no path is suspected any more
 %%     restored          there is another TCP connection, by an attempt of either side
-%%     earned            the link's traffic has earned a queue pair (move: busy)
+%%     earned            the link's traffic has earned a queue pair (move: earned)
 %%     moved             the peer's packets come over the queue pair
 %%     key_due           the key of the queue pair nears its limit
 %%     returned          packets of both sides go over the TCP connection again
@@ -88,7 +88,7 @@ told({lost, Reason}, Guarded) -> handle_lost(Reason, Guarded);
 told(suspected, #{loss := none} = Guarded) -> inet_rdma_session_suspicion:suspected(Guarded);
 told(trusted, #{loss := Loss} = Guarded) when Loss =/= none -> trusted(Guarded);
 told(restored, Guarded) -> restored(Guarded);
-told(earned, #{config := #{move := busy}} = Guarded) -> settle(Guarded);
+told(earned, #{config := #{move := earned}} = Guarded) -> settle(Guarded);
 told(moved, #{queue := none} = Guarded) -> moved_alone(Guarded);
 told(key_due, #{keys := Keys, session := Session} = Guarded) ->
     Guarded#{keys := inet_rdma_session_keys:handle_due(Session, Keys)};

@@ -1,6 +1,6 @@
 %% A link that is idle for long goes back from its queue pair to TCP, which frees the queue pair's memory. The
-%% initiator's guard looks for that at intervals, if the option move is busy: the link moves to a queue pair again when
-%% its traffic has earned one once more.
+%% initiator's guard looks for that at intervals, if the option move is earned: the link moves to a queue pair again
+%% when its traffic has earned one once more.
 -module(inet_rdma_session_idle).
 
 -export([new/2, start/1, stop/1, handle_timeout/2, take_timer/1, is_returning/1]).
@@ -22,7 +22,7 @@ new(Session, Config) ->
     #{port => inet_rdma_session:port(Session), period_ms => period_ms(inet_rdma_session:role(Session), Config),
       state => off, timer => keep}.
 
-period_ms(initiator, #{move := busy, move_back_ms := Ms}) -> Ms;
+period_ms(initiator, #{move := earned, move_back_ms := Ms}) -> Ms;
 period_ms(_Role, _Config) -> 0.
 
 %% A queue pair carries the link.

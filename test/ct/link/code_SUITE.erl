@@ -94,7 +94,7 @@ links_need_no_file_behind_the_start(Config) ->
         end
      || {N, {Rdma, Fabric}} <- lists:enumerate([{[{fabric, tcp}, {move, never}], tcp},
                                                 {[{fabric, shm}, {move, eager}], shm},
-                                                {[{fabric, shm}, {move, busy}], shm},
+                                                {[{fabric, shm}, {move, earned}], shm},
                                                 {[{fabric, shm}, {required, true}], shm}]),
         Connects <- [a, b]
     ],

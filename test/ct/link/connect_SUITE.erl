@@ -226,12 +226,12 @@ acceptor_answers_when_its_link_is_up(_Config) ->
             ok = inet_rdma_test_link:acceptor_answers_when_up(A, B),
             [ok = inet_rdma_test_node:stop(Node) || Node <- [A, B]]
         end
-     || Option <- [{move, busy}, {move, eager}, {required, true}]
+     || Option <- [{move, earned}, {move, eager}, {required, true}]
     ].
 
 %% The acceptor's VM has packets for the peer before the last message of the handshake is on its way.
 accepting_side_sends_all_the_time(_Config) ->
-    Options = #{rdma => [{move, busy}], args => ["-kernel", "dist_auto_connect", "never"]},
+    Options = #{rdma => [{move, earned}], args => ["-kernel", "dist_auto_connect", "never"]},
     [A, B] = inet_rdma_test_node:start_all(2, inet_rdma_test_node:alone(Options)),
     [call(B, erlang, spawn, [inet_rdma_test_remote, flood, [{nobody, name(A)}]]) || _ <- lists:seq(1, 4)],
     [

@@ -250,7 +250,7 @@ tools_find_a_link_that_was_cut(_Config) ->
 
 %% Counts with a series are of the link, not of its present queue pair or TCP connection.
 counts_of_series_only_grow(_Config) ->
-    Options = #{rdma => [{compress, true}, {move, busy}, {move_back_ms, 1000}],
+    Options = #{rdma => [{compress, true}, {move, earned}, {move_back_ms, 1000}],
                 args => ["-kernel", "net_ticktime", "4"]},
     [A, B] = inet_rdma_test_node:connected_pair(inet_rdma_test_node:alone(Options)),
     ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), lists:duplicate(100, 10000)]),

@@ -97,9 +97,9 @@ killed_peer(Config) ->
     C = start_b(Config, in(Config)),
     meet(A, C).
 
-%% With the option move as busy the link comes up on TCP, and moves under traffic.
+%% With the option move as earned the link comes up on TCP, and moves under traffic.
 settles_under_traffic(Config) ->
-    [A, B] = start(Config, in(Config, [{move, busy}]), in(Config, [{move, busy}])),
+    [A, B] = start(Config, in(Config, [{move, earned}]), in(Config, [{move, earned}])),
     connect(A, B),
     ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), lists:duplicate(40, 70000)]),
     [ok = inet_rdma_test_link:await(P, Q, shm, "through /") || {P, Q} <- [{A, B}, {B, A}]],

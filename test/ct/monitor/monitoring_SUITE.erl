@@ -180,7 +180,7 @@ counted() ->
 
 %% A link that begins on TCP and moves to shared memory goes on counting, and tells of the move.
 counts_outlive_moves(_Config) ->
-    [A, B] = inet_rdma_test_node:start_all(2, #{rdma => [{fabric, shm}, {move, busy}]}),
+    [A, B] = inet_rdma_test_node:start_all(2, #{rdma => [{fabric, shm}, {move, earned}]}),
     ok = call(A, inet_rdma_test_events, install, []),
     ok = call(A, inet_rdma_test_events, use_stand_in, [returns]),
     ok = inet_rdma_test_link:connect(A, B),

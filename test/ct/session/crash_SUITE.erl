@@ -133,7 +133,7 @@ both_nodes(Config) ->
 while_it_moves(Config) ->
     [
         begin
-            [A, B] = start(Config, [{move, busy}]),
+            [A, B] = start(Config, [{move, earned}]),
             pong = call(A, net_adm, ping, [name(B)]),
             call(A, inet_rdma_test_pump, start, [name(B), 100000, 4]),
             inet_rdma_test_wait:until(begun, 20000, fun() ->

@@ -45,11 +45,11 @@ end_per_testcase(_Case, _Config) ->
 
 %% Eager: at once. Busy: not before there is traffic, which goes on undisturbed.
 initiator_says_when(_Config) ->
-    [Busy, Other, Eager] = start_all([{"a", [{move, busy}]}, {"b", [{move, busy}]}, {"c", [{move, eager}]}]),
+    [Busy, Other, Eager] = start_all([{"a", [{move, earned}]}, {"b", [{move, earned}]}, {"c", [{move, eager}]}]),
     [
         begin
             connect(X, Y),
-            carried_by(tcp, X, Y, "the option move is busy"),
+            carried_by(tcp, X, Y, "the option move is earned"),
             ok = inet_rdma_test_wait:holds(not_moved, 300, fun() -> fabrics(X, Y) =:= [tcp, tcp] end),
             moves_under_traffic(X, Y),
             disconnect(X, Y)
@@ -62,7 +62,7 @@ initiator_says_when(_Config) ->
 
 %% An idle link stays on TCP, however many ticks go over it.
 ticks_earn_nothing(_Config) ->
-    Idle = #{rdma => [{move, busy}], args => ["-kernel", "net_ticktime", "10", "net_tickintensity", "250"]},
+    Idle = #{rdma => [{move, earned}], args => ["-kernel", "net_ticktime", "10", "net_tickintensity", "250"]},
     [A, B] = inet_rdma_test_node:start_all(2, inet_rdma_test_node:alone(Idle)),
     connect(A, B),
     inet_rdma_test_wait:until(ticks, 30000, fun() ->
@@ -71,9 +71,9 @@ ticks_earn_nothing(_Config) ->
     end),
     ?assertEqual([tcp, tcp], fabrics(A, B)).
 
-%% A few large packets are enough to move a link with the option busy.
+%% A few large packets are enough to move a link with the option earned.
 bytes_earn_it(_Config) ->
-    [A, B] = start_all([{"a", [{move, busy}]}, {"b", [{move, busy}]}]),
+    [A, B] = start_all([{"a", [{move, earned}]}, {"b", [{move, earned}]}]),
     [
         begin
             connect(A, B),
@@ -85,7 +85,7 @@ bytes_earn_it(_Config) ->
     ].
 
 simultaneous_connects(_Config) ->
-    [A, B] = start_all([{"a", [{move, busy}]}, {"b", [{move, busy}]}]),
+    [A, B] = start_all([{"a", [{move, earned}]}, {"b", [{move, earned}]}]),
     {Counter, ok} = call(A, inet_rdma_test_watch, collisions, []),
     [
         begin
@@ -104,7 +104,7 @@ simultaneous_connects(_Config) ->
 %% One node is enough: the link stays on TCP, whatever goes over it, and both nodes say for what reason.
 never(_Config) ->
     [Never, Too, Busy, Eager] =
-        start_all([{"a", [{move, never}]}, {"b", [{move, never}]}, {"c", [{move, busy}]}, {"d", [{move, eager}]}]),
+        start_all([{"a", [{move, never}]}, {"b", [{move, never}]}, {"c", [{move, earned}]}, {"d", [{move, eager}]}]),
     [
         begin
             connect(X, Y),
@@ -123,7 +123,7 @@ never(_Config) ->
     ].
 
 connects_under_traffic(_Config) ->
-    [A, B] = start_all([{"a", [{move, busy}]}, {"b", [{move, busy}]}]),
+    [A, B] = start_all([{"a", [{move, earned}]}, {"b", [{move, earned}]}]),
     [
         begin
             {X, Y} = case N rem 2 of 0 -> {A, B}; 1 -> {B, A} end,
@@ -152,13 +152,13 @@ required_in_spite_of_a_failure(_Config) ->
             ],
             inet_rdma_test_node:stop_all()
         end
-     || Move <- [eager, busy]
+     || Move <- [eager, earned]
     ].
 
 %% A link that is idle for move_back_ms goes back to TCP and gives its queue pair back; traffic moves it again. Nothing
 %% is lost, and packets that come while it goes back do not disturb it.
 idle_links_go_back(_Config) ->
-    Idle = #{rdma => [{move, busy}, {move_back_ms, 500}], args => ["-kernel", "net_ticktime", "4"]},
+    Idle = #{rdma => [{move, earned}, {move_back_ms, 500}], args => ["-kernel", "net_ticktime", "4"]},
     [A, B] = inet_rdma_test_node:start_all([{Prefix, inet_rdma_test_node:alone(Idle)} || Prefix <- ["a", "b"]]),
     connect(A, B),
     Connections = fun() -> [length(call(X, inet_rdma_nif, all_statistics, [])) || X <- [A, B]] end,
@@ -220,7 +220,7 @@ watched(Node, Peer, {KeepAlive, TimeoutMs}) ->
 
 %% The TCP connection is lost at any moment of the way back.
 losses_on_the_way_back(Config) ->
-    Idle = #{rdma => [{move, busy}, {move_back_ms, 100}], args => ["-kernel", "net_ticktime", "4"]},
+    Idle = #{rdma => [{move, earned}, {move_back_ms, 100}], args => ["-kernel", "net_ticktime", "4"]},
     Options = inet_rdma_test_node:alone(Idle),
     #{a := A, b := B, relay := Relay} = inet_rdma_test_detour:start(proplists:get_value(priv_dir, Config),
                                                                     Options, Options),
@@ -255,7 +255,7 @@ remember(Node, Peer, What, RetryMs) ->
 %% The acceptor sends a wrong message, or none: the link goes on over TCP, the initiator tells why, and nothing of the
 %% attempt is left.
 peers_that_break_the_rules(_Config) ->
-    Options = [{move, busy}, {connect_timeout_ms, ?BOUND_MS}, {fallback_retry_ms, 0}],
+    Options = [{move, earned}, {connect_timeout_ms, ?BOUND_MS}, {fallback_retry_ms, 0}],
     [A, B] = start_all([{"a", Options}, {"b", [{move, never}]}]),
     Stayed = [{say, {stayed}}],
     rules_are_broken(A, B, A, [
@@ -307,7 +307,7 @@ rule_is_broken(A, B, #{node := Initiator}, {Why, Script}) ->
 
 %% In the middle of the settlement, in either role: the link's end is told, and the next link moves.
 peers_that_hang_up(_Config) ->
-    [A, B] = start_all([{"a", [{move, busy}]}, {"b", [{move, busy}]}]),
+    [A, B] = start_all([{"a", [{move, earned}]}, {"b", [{move, earned}]}]),
     [
         begin
             connect(X, Y),
@@ -332,7 +332,7 @@ peers_that_hang_up(_Config) ->
 
 %% A settlement that failed is repeated at growing intervals.
 failed_settlement_is_repeated(_Config) ->
-    [A, B] = start_all([{"a", [{move, busy}, {connect_timeout_ms, ?BOUND_MS}, {fallback_retry_ms, 100}]}, {"b", []}]),
+    [A, B] = start_all([{"a", [{move, earned}, {connect_timeout_ms, ?BOUND_MS}, {fallback_retry_ms, 100}]}, {"b", []}]),
     connect(A, B),
     Garbage = [{say_raw, <<"garbage">>}, {say, {stayed}}],
     Mover = call(B, inet_rdma_test_mover, start, [[[] | lists:duplicate(6, Garbage)]]),
@@ -348,7 +348,7 @@ failed_settlement_is_repeated(_Config) ->
 %% So much is sent while the TCP connection is lost that the link has earned a queue pair: it moves when the connection
 %% is back.
 earned_without_a_connection(Config) ->
-    #{a := A, b := B, relay := Relay} = detour(Config, [{move, busy}], [{move, busy}]),
+    #{a := A, b := B, relay := Relay} = detour(Config, [{move, earned}], [{move, earned}]),
     connect(A, B),
     ok = inet_rdma_test_relay:hold(Relay),
     inet_rdma_test_wait:until(lost, 10000, fun() -> call(A, inet_rdma_test_remote, has_tcp, []) =:= false end),
@@ -358,7 +358,7 @@ earned_without_a_connection(Config) ->
 
 %% The TCP connection is lost in the middle of a settlement, for longer than until the next one is due.
 loss_in_the_middle_that_lasts(Config) ->
-    #{a := A, b := B, relay := Relay} = detour(Config, [{move, busy}], [{move, busy}]),
+    #{a := A, b := B, relay := Relay} = detour(Config, [{move, earned}], [{move, earned}]),
     connect(A, B),
     Mover = call(B, inet_rdma_test_mover, start, [[[]]]),
     earn(A, B),
@@ -371,7 +371,7 @@ loss_in_the_middle_that_lasts(Config) ->
 
 %% The initiator has moved, and the connection is lost before the acceptor has: both go on over TCP, and settle again.
 move_of_one_side(_Config) ->
-    [A, B] = start_all([{"a", [{move, busy}]}, {"b", [{move, busy}]}]),
+    [A, B] = start_all([{"a", [{move, earned}]}, {"b", [{move, earned}]}]),
     connect(A, B),
     Mover = call(B, inet_rdma_test_mover, start, [[[], [place], [cut]]]),
     undisturbed(A, B, fun() ->
@@ -384,7 +384,7 @@ move_of_one_side(_Config) ->
 
 %% The connection is lost right behind the initiator's move, while the acceptor opens its queue pair or moves.
 losses_behind_the_move(_Config) ->
-    [A, B] = start_all([{"a", [{move, busy}]}, {"b", [{move, busy}]}]),
+    [A, B] = start_all([{"a", [{move, earned}]}, {"b", [{move, earned}]}]),
     [
         begin
             connect(A, B),
@@ -402,7 +402,7 @@ losses_behind_the_move(_Config) ->
 %% The initiator gives up the queue pair of a settlement, before the acceptor has moved or after it: both go on over
 %% TCP, and settle again, as shared memory has not failed.
 queue_pair_given_up(_Config) ->
-    [A, B] = start_all([{"a", [{move, busy}]}, {"b", [{move, busy}]}]),
+    [A, B] = start_all([{"a", [{move, earned}]}, {"b", [{move, earned}]}]),
     [
         begin
             connect(A, B),
@@ -417,7 +417,7 @@ queue_pair_given_up(_Config) ->
 
 %% The initiator gives up a settlement that the acceptor is in, and begins another one.
 settlement_given_up(_Config) ->
-    [A, B] = start_all([{"a", [{move, busy}]}, {"b", [{move, busy}]}]),
+    [A, B] = start_all([{"a", [{move, earned}]}, {"b", [{move, earned}]}]),
     connect(A, B),
     Mover = call(A, inet_rdma_test_mover, start, [[[{hello, #{}}]]]),
     inet_rdma_test_wait:until(answered, 10000, fun() -> call(A, inet_rdma_test_mover, heard, [Mover]) =/= [] end),
@@ -427,7 +427,7 @@ settlement_given_up(_Config) ->
 %% The connection is lost after so many bytes as the handshake, the settlement and the move take: nothing is lost, and
 %% both sides agree on what carries the link in the end.
 losses_in_the_middle(Config) ->
-    #{a := A, b := B} = Detour = detour(Config, [{move, eager}], [{move, busy}]),
+    #{a := A, b := B} = Detour = detour(Config, [{move, eager}], [{move, earned}]),
     Lost = [lose_in_the_middle(Detour) || _ <- lists:seq(1, losses())],
     ct:pal("of ~b connections ~b were lost behind nodeup", [losses(), length([lost || true <- Lost])]),
     inet_rdma_test_link:no_unlinked_ports([A, B]).
