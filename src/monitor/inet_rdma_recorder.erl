@@ -131,7 +131,7 @@ said(#{event := Event, cause := <<>>}, AgeNs) -> io_lib:format("~ts ~.1f s ago",
 said(#{event := Event, cause := Cause}, AgeNs) ->
     io_lib:format("~ts (~ts) ~.1f s ago", [Event, Cause, AgeNs / 1000000000]).
 
-%% The event in a slot of the recorder, if there is a whole one. native/flight/src/slot.rs has the format.
+%% The event in a slot of the recorder, if there is a whole one. native/link/flight/src/slot.rs has the format.
 -spec event(binary()) -> [event()].
 event(<<Sequence:64/little, Crc:32/little, NodeBytes, EventBytes, PathBytes, CauseBytes, Monotonic:64/little,
         Time:64/little,
