@@ -7,7 +7,7 @@ use std::time::Duration;
 use inet_rdma_engine::connection::{Settings, ZeroCopy};
 use inet_rdma_fabric::{FabricError, FabricName, Network, Parameters};
 use inet_rdma_socket::auto::AutoFabric;
-use inet_rdma_socket::endpoint::Engine;
+use inet_rdma_socket::endpoint::Pollers;
 use inet_rdma_socket::poller::Polling;
 use inet_rdma_socket::stream_socket::Bounds;
 use inet_rdma_stream::{Limits, Mode};
@@ -148,13 +148,13 @@ fn option_values(env: Env<'_>) -> Vec<(Term<'_>, Vec<Term<'_>>)> {
 }
 
 /// The polling threads of this node. The first stream or listener starts them, with its options.
-pub fn engine(config: &Config) -> Result<&'static Arc<Engine>, FabricError> {
-    static ENGINE: OnceLock<Arc<Engine>> = OnceLock::new();
+pub fn pollers(config: &Config) -> Result<&'static Arc<Pollers>, FabricError> {
+    static POLLERS: OnceLock<Arc<Pollers>> = OnceLock::new();
     static STARTING: Mutex<()> = Mutex::new(());
     let _one_starts = STARTING.lock();
-    if let Some(engine) = ENGINE.get() {
-        return Ok(engine);
+    if let Some(pollers) = POLLERS.get() {
+        return Ok(pollers);
     }
-    let engine = Engine::start(config.polling_threads.into(), config.polling())?;
-    Ok(ENGINE.get_or_init(|| Arc::new(engine)))
+    let pollers = Pollers::start(config.polling_threads.into(), config.polling())?;
+    Ok(POLLERS.get_or_init(|| Arc::new(pollers)))
 }

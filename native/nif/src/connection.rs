@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use rustler::{Atom, Encoder, Env, LocalPid, Monitor, NifResult, Resource, ResourceArc, Term};
 
 use crate::atoms;
-use crate::config::{Config, engine};
+use crate::config::{Config, pollers};
 use crate::kept::KeptTerm;
 use crate::messages;
 use crate::protection::ProtectionOption;
@@ -172,7 +172,7 @@ pub fn establish(
         User::new(id),
     )?;
     let connection = Arc::clone(socket.connection());
-    let attachment = engine(config)?.attach(Arc::clone(&connection))?;
+    let attachment = pollers(config)?.attach(Arc::clone(&connection))?;
     let registered = registry::add(id, connection, why, String::new());
     let resource = ResourceArc::new(ConnectionResource {
         state: Mutex::new(State::Closed),

@@ -1,4 +1,4 @@
-//! The native functions of inet_rdma for the BEAM: decode, call the engine, encode. No protocol, no policy.
+//! The native functions of inet_rdma for the BEAM: decode, call the native library, encode. No protocol, no policy.
 //!
 //! No function here blocks or runs longer than its byte cap allows. A function that opens a listener or asks for
 //! devices makes a few system calls and runs on a dirty I/O scheduler; waiting for a peer takes a thread of its own

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use rustler::{Atom, Encoder, Env, LocalPid, Monitor, NifResult, OwnedEnv, Resource, ResourceArc, Term};
 
 use crate::atoms;
-use crate::config::{Config, engine};
+use crate::config::{Config, pollers};
 use crate::connection::establish;
 use crate::protection::ProtectionOption;
 use crate::refusals::Refusals;
@@ -126,7 +126,7 @@ fn open(
         refusals: Refusals::new(logger, listener.port()),
     });
     // The first listener or stream of a node starts its polling threads, with its own options.
-    engine(config)?;
+    pollers(config)?;
     let acceptor = Acceptor::start(listener, config.backlog.into(), waker)?;
     let port = acceptor.port();
     let resource = ResourceArc::new(ListenerResource {

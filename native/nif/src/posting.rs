@@ -57,7 +57,7 @@ fn post_recv<'a>(
 }
 
 /// `leave(Conn, Binaries, Sent) -> ok`: the caller gives up on a `send/3` of these binaries, of which `Sent` bytes have
-/// gone, with the header. 0: no byte of the send goes. Otherwise the engine sends the rest, so that the peer's stream
+/// gone, with the header. 0: no byte of the send goes. Otherwise the polling thread sends the rest, so that the peer's stream
 /// stays whole.
 #[rustler::nif]
 fn leave<'a>(

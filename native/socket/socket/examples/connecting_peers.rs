@@ -1,7 +1,7 @@
 //! Round trips on a connection over verbs beside peers that connect, and end, all at once:
 //! `cargo run --release --example connecting_peers ADDRESS [peers [rounds [COMMAND...]]]`.
 //!
-//! `ADDRESS` is one of an RDMA device of this host. This process is the node: a listener with its thread, an engine
+//! `ADDRESS` is one of an RDMA device of this host. This process is the node: a listener with its thread, pollers
 //! with one polling thread, and a connection to a second process, which answers packets of 64 bytes. A third process
 //! connects `peers` times (default 100) at once, keeps the connections for a while, and ends all of them at once;
 //! `COMMAND` starts it elsewhere, such as `ssh guest2`. Prints the round trips' times in each of some rounds (default
@@ -29,7 +29,7 @@ use inet_rdma_assembly::{Framing, ReadLimit};
 use inet_rdma_engine::VerbsFabric;
 use inet_rdma_fabric::{Fabric, FabricError, ListenOptions, QueuePair};
 use inet_rdma_socket::acceptor::{AcceptWaker, Acceptor};
-use inet_rdma_socket::endpoint::Engine;
+use inet_rdma_socket::endpoint::Pollers;
 use inet_rdma_socket::poller::Polling;
 use message::Messages;
 use pair::Side;
@@ -74,9 +74,9 @@ fn side() -> Side {
     }
 }
 
-fn engine() -> Arc<Engine> {
+fn pollers() -> Arc<Pollers> {
     let spin = Duration::from_micros(20);
-    Arc::new(Engine::start(1, Polling::Adaptive { spin }).expect("a thread"))
+    Arc::new(Pollers::start(1, Polling::Adaptive { spin }).expect("a thread"))
 }
 
 /// Gives on what the listener's thread accepts.
@@ -95,7 +95,7 @@ impl AcceptWaker for Accepted {
 /// The node whose round trips are measured.
 fn node(address: IpAddr, peers: usize, rounds: usize, prefix: &[&str]) {
     process::allow_descriptors(2 * peers as u64 + 200);
-    let engine = engine();
+    let pollers = pollers();
     let options = ListenOptions {
         address: Some(address),
         ports: 0..=0,
@@ -109,7 +109,7 @@ fn node(address: IpAddr, peers: usize, rounds: usize, prefix: &[&str]) {
     let acceptor = Acceptor::start(listener, peers + 1, Box::new(Accepted(Mutex::new(accepted)))).expect("a thread");
     let to = SocketAddr::new(address, acceptor.port()).to_string();
     let _echo = Peer::start(&[], &["echo", &to]);
-    let established = Attached::new(&engine, side().connection(next(&acceptor, &wakes)));
+    let established = Attached::new(&pollers, side().connection(next(&acceptor, &wakes)));
     round_trips(&established, |start| start.elapsed() < QUIET / 5);
     println!("{peers} peers, round trips in µs: median, 99th percentile, most (number)");
     let mut ratios = [Vec::new(), Vec::new()];
@@ -121,7 +121,7 @@ fn node(address: IpAddr, peers: usize, rounds: usize, prefix: &[&str]) {
         let (connecting, took, ends) = std::thread::scope(|scope| {
             let accepting = scope.spawn(|| {
                 let accept = || {
-                    let end = Attached::new(&engine, side().connection(next(&acceptor, &wakes)));
+                    let end = Attached::new(&pollers, side().connection(next(&acceptor, &wakes)));
                     up.fetch_add(1, Ordering::Relaxed);
                     end
                 };
@@ -260,7 +260,7 @@ impl Drop for Peer {
 /// Answers until its peer ends the connection.
 fn echo(to: SocketAddr) {
     let queue_pair = VerbsFabric.connect(to, &side().parameters(), BOUND).expect("the node");
-    let end = Attached::new(&engine(), side().connection(queue_pair));
+    let end = Attached::new(&pollers(), side().connection(queue_pair));
     let packet = Messages::new(1, &[64]);
     while end.read(ReadLimit::bytes(4_096)).is_ok() {
         send(&end, &packet);

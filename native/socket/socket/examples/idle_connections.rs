@@ -1,7 +1,7 @@
 //! What idle connections cost a busy one: `cargo run --release --example idle_connections [idle [rounds [address]]]`.
 //!
-//! One connection, with the sizes of a link and an engine of its own for either end, carries packets of 64 bytes and
-//! answers to them: alone, and beside idle connections (default 1,000) in the same two engines, in each of some rounds
+//! One connection, with the sizes of a link and a poller of its own for either end, carries packets of 64 bytes and
+//! answers to them: alone, and beside idle connections (default 1,000) in the same two pollers, in each of some rounds
 //! (default 7). Which of both comes first changes from round to round. Prints the rates, their ratios within the
 //! rounds, the memory that an idle connection touched, the descriptors that either end of it has, and the share of a
 //! core that the process takes while nothing is sent; the same as a line of JSON on standard output, where three
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use attached::Attached;
 use inet_rdma_assembly::{Framing, ReadLimit, Received};
-use inet_rdma_socket::endpoint::Engine;
+use inet_rdma_socket::endpoint::Pollers;
 use inet_rdma_socket::poller::Polling;
 use message::Messages;
 use pair::Side;
@@ -33,18 +33,18 @@ fn main() {
     let arguments = pair::Arguments::new([1_000, 7]);
     let [idle, rounds] = arguments.numbers;
     assert!(rounds > 0, "at least one round");
-    // Three of either end, and the engines' own.
+    // Three of either end, and the pollers' own.
     process::allow_descriptors(6 * idle as u64 + 200);
     let spin = Duration::from_micros(50);
-    let engines = [(); 2].map(|()| Arc::new(Engine::start(1, Polling::Adaptive { spin }).expect("a thread")));
+    let pollers = [(); 2].map(|()| Arc::new(Pollers::start(1, Polling::Adaptive { spin }).expect("a thread")));
     let side = Side::of_link();
     let fabric = arguments.fabric();
     let mut listener = pair::listen(&*fabric, &side);
     let mut connected = || {
         let (left, right) = pair::join_at(&*fabric, &mut *listener, &side, arguments.address);
         [
-            Attached::new(&engines[0], side.connection(left)),
-            Attached::new(&engines[1], side.connection(right)),
+            Attached::new(&pollers[0], side.connection(left)),
+            Attached::new(&pollers[1], side.connection(right)),
         ]
     };
     let busy = connected();

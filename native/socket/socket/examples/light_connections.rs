@@ -1,7 +1,7 @@
 //! What connections cost that all do a little: `cargo run --release --example light_connections [connections [seconds
 //! [address]]]`.
 //!
-//! Each connection (default 1,000, with the sizes of a link and an engine of its own for either end; over shm, or over
+//! Each connection (default 1,000, with the sizes of a link and a poller of its own for either end; over shm, or over
 //! verbs with the address of an RDMA device of this host) makes a round trip of 64 bytes every 100 ms, at moments that
 //! are evenly spread, for some seconds (default 3). One thread asks on all connections, another answers on all; both
 //! sleep until a polling thread tells them which connection has something to read. Prints a line of JSON: the round
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use inet_rdma_assembly::ReadLimit;
 use inet_rdma_engine::connection::{Caller, Notifier, ReadEnd, Woken};
 use inet_rdma_fabric::QueuePair;
-use inet_rdma_socket::endpoint::{Attachment, Engine};
+use inet_rdma_socket::endpoint::{Attachment, Pollers};
 use inet_rdma_socket::poller::Polling;
 use message::Messages;
 use pair::{BOUND, Halves, Side};
@@ -52,10 +52,10 @@ struct End {
 }
 
 impl End {
-    fn new(engine: &Arc<Engine>, side: &Side, qp: Box<dyn QueuePair>, index: usize, thread: &Sender<usize>) -> Self {
+    fn new(pollers: &Arc<Pollers>, side: &Side, qp: Box<dyn QueuePair>, index: usize, thread: &Sender<usize>) -> Self {
         let thread = thread.clone();
         let halves = side.halves(qp, Arc::new(Readable { index, thread }));
-        let attachment = engine.attach(Arc::clone(&halves.connection)).expect("an attachment");
+        let attachment = pollers.attach(Arc::clone(&halves.connection)).expect("an attachment");
         let mut end = Self {
             halves,
             _attachment: attachment,
@@ -88,10 +88,10 @@ fn main() {
     let arguments = pair::Arguments::new([1_000, 3]);
     let [connections, seconds] = arguments.numbers;
     assert!(connections > 0 && seconds > 0, "at least one connection and one second");
-    // Three of either end, and the engines' own.
+    // Three of either end, and the pollers' own.
     process::allow_descriptors(6 * connections as u64 + 200);
     let spin = Duration::from_micros(50);
-    let engines = [(); 2].map(|()| Arc::new(Engine::start(1, Polling::Adaptive { spin }).expect("a thread")));
+    let pollers = [(); 2].map(|()| Arc::new(Pollers::start(1, Polling::Adaptive { spin }).expect("a thread")));
     let ((to_asker, asker), (to_answerer, answerer)) = (channel(), channel());
     let side = Side::of_link();
     let fabric = arguments.fabric();
@@ -100,8 +100,8 @@ fn main() {
         .map(|index| {
             let (left, right) = pair::join_at(&*fabric, &mut *listener, &side, arguments.address);
             (
-                End::new(&engines[0], &side, left, index, &to_asker),
-                End::new(&engines[1], &side, right, index, &to_answerer),
+                End::new(&pollers[0], &side, left, index, &to_asker),
+                End::new(&pollers[1], &side, right, index, &to_answerer),
             )
         })
         .unzip();

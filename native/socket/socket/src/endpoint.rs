@@ -10,12 +10,12 @@ use inet_rdma_fabric::FabricError;
 use crate::poller::{Kicker, PollStep, Polled, PolledId, Poller, Polling};
 
 /// The polling threads of a process.
-pub struct Engine {
+pub struct Pollers {
     pollers: Vec<Poller>,
     next: AtomicUsize,
 }
 
-impl Engine {
+impl Pollers {
     /// Starts `threads` polling threads (at least one).
     pub fn start(threads: usize, polling: Polling) -> Result<Self, FabricError> {
         let pollers = (0..threads.max(1))
@@ -42,7 +42,7 @@ impl Engine {
         let index = self.next.fetch_add(1, Ordering::Relaxed) % self.pollers.len();
         let id = self.pollers[index].add(polled)?;
         Ok(Attachment {
-            engine: Arc::clone(self),
+            pollers: Arc::clone(self),
             index,
             id,
         })
@@ -51,14 +51,14 @@ impl Engine {
 
 /// A connection stays with its polling thread as long as this lives.
 pub struct Attachment {
-    engine: Arc<Engine>,
+    pollers: Arc<Pollers>,
     index: usize,
     id: PolledId,
 }
 
 impl Drop for Attachment {
     fn drop(&mut self) {
-        self.engine.pollers[self.index].remove(self.id);
+        self.pollers.pollers[self.index].remove(self.id);
     }
 }
 

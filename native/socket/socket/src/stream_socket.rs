@@ -4,7 +4,7 @@
 //!
 //! | caller | calls | until |
 //! |---|---|---|
-//! | the maker | [`StreamSocket::new`]; then [`crate::endpoint::Engine::attach`] with its connection | |
+//! | the maker | [`StreamSocket::new`]; then [`crate::endpoint::Pollers::attach`] with its connection | |
 //! | a reader | [`StreamSocket::read`] | it answers [`ReadEnd::Empty`](inet_rdma_engine::connection::ReadEnd::Empty) |
 //! | | [`StreamSocket::arm_reader`], and if that is true waits | [`StreamNotifier::readable`] |
 //! | one of several writers | [`StreamSocket::send_lock`], its `write`, and `release` behind the last byte | it is blocked |

@@ -21,7 +21,7 @@ use inet_rdma_assembly::ReadLimit;
 use inet_rdma_fabric::{Fabric, FabricError, Listener, QueuePair};
 use inet_rdma_fabric_shm::ShmFabric;
 use inet_rdma_socket::acceptor::{AcceptWaker, Acceptor};
-use inet_rdma_socket::endpoint::Engine;
+use inet_rdma_socket::endpoint::Pollers;
 use inet_rdma_socket::poller::Polling;
 use message::Messages;
 use pair::{BOUND, Side};
@@ -66,7 +66,7 @@ impl AcceptWaker for Counts {
 
 #[test]
 fn a_listener_accepts_up_to_its_backlog_and_its_connections_outlive_it() {
-    let engine = Arc::new(Engine::start(2, Polling::Event).expect("threads"));
+    let pollers = Arc::new(Pollers::start(2, Polling::Event).expect("threads"));
     let side = Side::default();
     let counts = Counts::default();
     let acceptor = Acceptor::start(pair::listen(&ShmFabric, &side), 2, Box::new(counts.clone())).expect("a listener");
@@ -85,8 +85,8 @@ fn a_listener_accepts_up_to_its_backlog_and_its_connections_outlive_it() {
     let port = acceptor.port();
     drop(acceptor);
     let ends = [
-        Attached::new(&engine, side.connection(first)),
-        Attached::new(&engine, side.connection(accepted)),
+        Attached::new(&pollers, side.connection(first)),
+        Attached::new(&pollers, side.connection(accepted)),
     ];
     say([&ends[0], &ends[1]], &Messages::new(11, &[50_000; 4]));
     assert!(
@@ -194,10 +194,10 @@ fn a_listener_that_fails_leaves_no_port_and_its_acceptor_says_why() {
 
 #[test]
 fn connections_are_woken_while_a_listener_accepts() {
-    let engine = Arc::new(Engine::start(1, Polling::Event).expect("threads"));
+    let pollers = Arc::new(Pollers::start(1, Polling::Event).expect("threads"));
     let side = Side::default();
     let (left, right) = pair::connect(&ShmFabric, &side, &side);
-    let ends = [left, right].map(|end| Attached::new(&engine, end));
+    let ends = [left, right].map(|end| Attached::new(&pollers, end));
     let counts = Counts::default();
     let (listener, allow, is_accepting) = slow(&side);
     let acceptor = Acceptor::start(listener, 2, Box::new(counts.clone())).expect("a listener");

@@ -13,7 +13,7 @@ use inet_rdma_assembly::ReadLimit;
 use inet_rdma_engine::connection::{Closed, ReadEnd};
 use inet_rdma_fabric_fault::{FaultFabric, FaultPlan};
 use inet_rdma_fabric_shm::ShmFabric;
-use inet_rdma_socket::endpoint::Engine;
+use inet_rdma_socket::endpoint::Pollers;
 use inet_rdma_socket::poller::Polling;
 use inet_rdma_socket::stream_socket::{ActiveOption, Left, Refused};
 use message::Messages;
@@ -194,7 +194,7 @@ fn a_read_says_how_many_bytes_were_copied() {
     assert_eq!(read, Some((ReadEnd::Empty, 3 * 104)));
 }
 
-/// A real polling thread looks here, not the test: the engine calls it back by itself.
+/// A real polling thread looks here, not the test: it calls back by itself.
 #[test]
 fn a_polling_thread_delivers_all_and_the_end_of_a_lost_connection() {
     let plan = FaultPlan {
@@ -202,9 +202,9 @@ fn a_polling_thread_delivers_all_and_the_end_of_a_lost_connection() {
         ..FaultPlan::default()
     };
     let fabric = FaultFabric::new(ShmFabric, plan);
-    let engine = Arc::new(Engine::start(1, Polling::Event).expect("a thread"));
+    let pollers = Arc::new(Pollers::start(1, Polling::Event).expect("a thread"));
     let (left, right) = pair::connect(&fabric, &Side::default(), &Side::default());
-    let _attached = [&left, &right].map(|side| engine.attach(Arc::clone(side.connection())).expect("an attachment"));
+    let _attached = [&left, &right].map(|side| pollers.attach(Arc::clone(side.connection())).expect("an attachment"));
     right
         .set_active(ActiveOption::Infinity, Ticket::of(1))
         .expect("allowed");

@@ -18,7 +18,7 @@ use inet_rdma_assembly::ReadLimit;
 use inet_rdma_engine::connection::{Closed, ReadEnd};
 use inet_rdma_fabric_shm::ShmFabric;
 use inet_rdma_records::{Cipher, KeyRefused, Violation};
-use inet_rdma_socket::endpoint::Engine;
+use inet_rdma_socket::endpoint::Pollers;
 use inet_rdma_socket::poller::Polling;
 use message::Messages;
 use pair::{Keys, Side, key};
@@ -28,7 +28,7 @@ use sealed::{connect, read, sides, violation, write};
 #[test]
 fn keys_change_under_load() {
     const BYTES: usize = 16 << 20;
-    let engine = Arc::new(Engine::start(1, Polling::Event).expect("a thread"));
+    let pollers = Arc::new(Pollers::start(1, Polling::Event).expect("a thread"));
     let (left, right) = connect(Cipher::of_this_processor());
     let sizes: Vec<usize> = (0..)
         .scan(0, |sum, number: usize| {
@@ -38,7 +38,7 @@ fn keys_change_under_load() {
         })
         .collect();
     let said = [Messages::new(1, &sizes), Messages::new(2, &sizes)];
-    let ends = [Attached::new(&engine, left), Attached::new(&engine, right)];
+    let ends = [Attached::new(&pollers, left), Attached::new(&pollers, right)];
     std::thread::scope(|scope| {
         for (end, messages) in ends.iter().zip(&said) {
             scope.spawn(move || {

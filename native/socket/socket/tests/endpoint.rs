@@ -20,7 +20,7 @@ use inet_rdma_engine::connection::{Caller, Closed, Notifier, Woken};
 use inet_rdma_fabric::Fabric;
 use inet_rdma_fabric_fault::{Delay, FaultFabric, FaultPlan};
 use inet_rdma_fabric_shm::ShmFabric;
-use inet_rdma_socket::endpoint::Engine;
+use inet_rdma_socket::endpoint::Pollers;
 use inet_rdma_socket::poller::{PollStep, Polled, Poller, Polling};
 use inet_rdma_stream::Mode;
 use message::Messages;
@@ -30,8 +30,8 @@ const ADAPTIVE: Polling = Polling::Adaptive {
     spin: Duration::from_micros(50),
 };
 
-fn engine(threads: usize, polling: Polling) -> Arc<Engine> {
-    Arc::new(Engine::start(threads, polling).expect("threads"))
+fn pollers(threads: usize, polling: Polling) -> Arc<Pollers> {
+    Arc::new(Pollers::start(threads, polling).expect("threads"))
 }
 
 /// Sizes of a mixed conversation: mostly small, some bulk.
@@ -105,9 +105,9 @@ fn converse_fully(ends: [&Attached; 2], seed: u64, bytes: usize) {
     }
 }
 
-fn attached(fabric: &dyn Fabric, engines: [&Arc<Engine>; 2], sides: [Side; 2]) -> [Attached; 2] {
+fn attached(fabric: &dyn Fabric, pollers: [&Arc<Pollers>; 2], sides: [Side; 2]) -> [Attached; 2] {
     let (left, right) = pair::connect(fabric, &sides[0], &sides[1]);
-    [Attached::new(engines[0], left), Attached::new(engines[1], right)]
+    [Attached::new(pollers[0], left), Attached::new(pollers[1], right)]
 }
 
 /// Three connections at once, of different kinds, all between the same polling threads.
@@ -128,14 +128,14 @@ fn everything_arrives(polling: Polling, threads: usize) {
         landing_buffers: 3,
         ..plain
     };
-    let engines = [engine(threads, polling), engine(threads, polling)];
+    let pollers = [pollers(threads, polling), pollers(threads, polling)];
     std::thread::scope(|scope| {
         for (sides, bytes) in [
             ([plain, plain], 4 << 20),
             ([plain, tiny], 200 << 10),
             ([direct, direct], 2 << 20),
         ] {
-            let ends = attached(&ShmFabric, [&engines[0], &engines[1]], sides);
+            let ends = attached(&ShmFabric, [&pollers[0], &pollers[1]], sides);
             scope.spawn(move || converse_fully([&ends[0], &ends[1]], bytes as u64, bytes));
         }
     });
@@ -175,8 +175,8 @@ fn everything_arrives_with_two_busy_threads() {
 #[test]
 fn no_wake_is_lost_in_a_ping_pong() {
     for polling in [Polling::Event, ADAPTIVE] {
-        let engine = engine(2, polling);
-        let [left, right] = attached(&ShmFabric, [&engine, &engine], [Side::default(); 2]);
+        let pollers = pollers(2, polling);
+        let [left, right] = attached(&ShmFabric, [&pollers, &pollers], [Side::default(); 2]);
         let one = Messages::new(1, &[1]);
         let rounds = 5_000;
         std::thread::scope(|scope| {
@@ -206,8 +206,8 @@ fn everything_arrives_however_late() {
     };
     let fabric = FaultFabric::new(ShmFabric, plan);
     for polling in [Polling::Event, ADAPTIVE] {
-        let engine = engine(1, polling);
-        let ends = attached(&fabric, [&engine, &engine], [Side::default(); 2]);
+        let pollers = pollers(1, polling);
+        let ends = attached(&fabric, [&pollers, &pollers], [Side::default(); 2]);
         converse_fully([&ends[0], &ends[1]], 7, 1 << 20);
     }
 }
@@ -215,8 +215,8 @@ fn everything_arrives_however_late() {
 #[test]
 fn everything_arrives_after_stalls() {
     let fabric = FaultFabric::new(ShmFabric, FaultPlan::default());
-    let engine = engine(1, ADAPTIVE);
-    let ends = attached(&fabric, [&engine, &engine], [Side::default(); 2]);
+    let pollers = pollers(1, ADAPTIVE);
+    let ends = attached(&fabric, [&pollers, &pollers], [Side::default(); 2]);
     let [left, right] = &ends;
     std::thread::scope(|scope| {
         let talk = scope.spawn(move || converse_fully([left, right], 8, 2 << 20));
@@ -238,8 +238,8 @@ fn a_dropped_connection_ends_for_everybody() {
             ..FaultPlan::default()
         };
         let fabric = FaultFabric::new(ShmFabric, plan);
-        let engine = engine(1, Polling::Event);
-        let ends = attached(&fabric, [&engine, &engine], [Side::default(); 2]);
+        let pollers = pollers(1, Polling::Event);
+        let ends = attached(&fabric, [&pollers, &pollers], [Side::default(); 2]);
         for (_, _, closed) in converse([&ends[0], &ends[1]], 9, 4 << 20) {
             assert_eq!(closed, Closed::PeerGone, "after {drop_after_posts} posts");
         }
@@ -259,14 +259,14 @@ impl Notifier for Clumsy {
 #[test]
 fn a_user_that_panics_ends_its_own_connection_only() {
     for polling in [ADAPTIVE, Polling::Event] {
-        let engine = engine(1, polling);
-        let good = attached(&ShmFabric, [&engine, &engine], [Side::default(); 2]);
+        let pollers = pollers(1, polling);
+        let good = attached(&ShmFabric, [&pollers, &pollers], [Side::default(); 2]);
         let side = Side::default();
         let (left, right) = pair::queue_pairs(&ShmFabric, &side, &side);
         let clumsy = Clumsy::default();
         let right = side.halves(right, Arc::new(clumsy.clone())).connection;
-        let _attachment = engine.attach(Arc::clone(&right)).expect("an attachment");
-        let left = Attached::new(&engine, side.connection(left));
+        let _attachment = pollers.attach(Arc::clone(&right)).expect("an attachment");
+        let left = Attached::new(&pollers, side.connection(left));
         assert!(right.arm_reader());
         left.write(&Messages::new(1, &[10]).gather(true), 100)
             .expect("it is up");
@@ -376,13 +376,13 @@ fn the_thread_lets_go_of_what_is_removed() {
 #[test]
 fn dropping_a_connection_ends_it_for_the_peer() {
     for polling in [ADAPTIVE, Polling::Event, Polling::Busy] {
-        let engine = engine(1, polling);
+        let pollers = pollers(1, polling);
         let busy = polling == Polling::Busy;
         let side = Side {
             busy,
             ..Side::default()
         };
-        let [left, right] = attached(&ShmFabric, [&engine, &engine], [side; 2]);
+        let [left, right] = attached(&ShmFabric, [&pollers, &pollers], [side; 2]);
         left.write(&Messages::new(1, &[10]).gather(true), 100)
             .expect("it is up");
         assert_eq!(
@@ -400,8 +400,8 @@ fn dropping_a_connection_ends_it_for_the_peer() {
 
 #[test]
 fn keepalives_pass_while_the_peer_does_not_read() {
-    let engine = engine(1, Polling::Event);
-    let [left, right] = attached(&ShmFabric, [&engine, &engine], [Side::default(); 2]);
+    let pollers = pollers(1, Polling::Event);
+    let [left, right] = attached(&ShmFabric, [&pollers, &pollers], [Side::default(); 2]);
     let bulk = Messages::new(1, &[60_000; 20]);
     let gather = bulk.gather(true);
     let written = left.socket.write(&gather, 0, usize::MAX).expect("it is up");
@@ -422,7 +422,7 @@ fn both_sides_may_write_before_they_read() {
         distance: Duration::from_millis(2),
         ..FaultPlan::default()
     };
-    let engine = engine(2, Polling::Event);
+    let pollers = pollers(2, Polling::Event);
     // As much as fits into three quarters of a ring, into several of few buffers, and little.
     for (landing_buffers, ahead) in [(32, 3), (2, 3), (32, 2), (32, 1)] {
         let side = Side {
@@ -430,7 +430,7 @@ fn both_sides_may_write_before_they_read() {
             ..Side::default()
         };
         let fabric = FaultFabric::new(ShmFabric, plan.clone());
-        let ends = attached(&fabric, [&engine, &engine], [side, side]);
+        let ends = attached(&fabric, [&pollers, &pollers], [side, side]);
         let turn = Messages::new(41, &vec![60_000; ahead]);
         let one_packet = ReadLimit {
             packets: 1,

@@ -17,7 +17,7 @@ use attached::Attached;
 use inet_rdma_assembly::{Framing, ReadLimit};
 use inet_rdma_fabric::Listener;
 use inet_rdma_fabric_shm::ShmFabric;
-use inet_rdma_socket::endpoint::Engine;
+use inet_rdma_socket::endpoint::Pollers;
 use inet_rdma_socket::poller::Polling;
 use message::Messages;
 use pair::{BOUND, Side};
@@ -54,16 +54,16 @@ fn polling_threads() -> usize {
     names.filter(|name| name.starts_with("inet_rdma/")).count()
 }
 
-fn engine() -> Arc<Engine> {
+fn pollers() -> Arc<Pollers> {
     let spin = Duration::from_micros(20);
-    Arc::new(Engine::start(1, Polling::Adaptive { spin }).expect("a thread"))
+    Arc::new(Pollers::start(1, Polling::Adaptive { spin }).expect("a thread"))
 }
 
-fn connected(engine: &Arc<Engine>, listener: &mut dyn Listener, side: &Side) -> [Attached; 2] {
+fn connected(pollers: &Arc<Pollers>, listener: &mut dyn Listener, side: &Side) -> [Attached; 2] {
     let (left, right) = pair::join(&ShmFabric, listener, side);
     [
-        Attached::new(engine, side.connection(left)),
-        Attached::new(engine, side.connection(right)),
+        Attached::new(pollers, side.connection(left)),
+        Attached::new(pollers, side.connection(right)),
     ]
 }
 
@@ -79,9 +79,9 @@ fn exchange(left: &Attached, right: &Attached, bytes: usize) {
 fn a_thousand_connections_leave_nothing_behind() {
     let _alone = ALONE.lock();
     let side = Side::default();
-    let engine = engine();
+    let pollers = pollers();
     let mut listener = pair::listen(&ShmFabric, &side);
-    let [left, right] = connected(&engine, &mut *listener, &side);
+    let [left, right] = connected(&pollers, &mut *listener, &side);
     exchange(&left, &right, 100);
     drop((left, right));
     let settled = |wanted: Option<&Holdings>| {
@@ -100,7 +100,7 @@ fn a_thousand_connections_leave_nothing_behind() {
     };
     let before = settled(None);
     for number in 0..1_000 {
-        let ends = connected(&engine, &mut *listener, &side);
+        let ends = connected(&pollers, &mut *listener, &side);
         exchange(&ends[0], &ends[1], if number % 10 == 0 { 100_000 } else { 100 });
         // All kinds of ends: closed by one side or both, or dropped.
         for end in ends.iter().take(number % 3) {
@@ -116,15 +116,15 @@ fn an_idle_connection_touches_little_memory() {
     let _alone = ALONE.lock();
     allow_descriptors(8 * IDLE + 200);
     let side = Side::default();
-    let engine = engine();
+    let pollers = pollers();
     let mut listener = pair::listen(&ShmFabric, &side);
-    let busy = connected(&engine, &mut *listener, &side);
+    let busy = connected(&pollers, &mut *listener, &side);
     exchange(&busy[0], &busy[1], 200_000);
     let before = proportional_bytes();
     // As connections of an idle cluster: a handshake once, then keepalives.
     let idle: Vec<_> = (0..IDLE)
         .map(|_| {
-            let ends = connected(&engine, &mut *listener, &side);
+            let ends = connected(&pollers, &mut *listener, &side);
             exchange(&ends[0], &ends[1], 200);
             exchange(&ends[1], &ends[0], 200);
             ends[0].socket.connection().tick().expect("it is up");

@@ -18,7 +18,7 @@ use inet_rdma_assembly::ReadLimit;
 use inet_rdma_engine::connection::{Closed, ReadEnd};
 use inet_rdma_fabric::{Capabilities, Completion, Exposer, FabricError, FabricName, Memory, QueuePair, WriteRoom};
 use inet_rdma_fabric_shm::ShmFabric;
-use inet_rdma_socket::endpoint::Engine;
+use inet_rdma_socket::endpoint::Pollers;
 use inet_rdma_socket::poller::Polling;
 use inet_rdma_stream::{CONTROL_BYTES, Control, ControlBody, Hello, Notice, RemoteAddress, Seq};
 use message::Messages;
@@ -199,18 +199,18 @@ fn receive(to: &Attached) {
 
 #[test]
 fn a_flooded_connection_leaves_turns_to_the_others() {
-    let engine = Arc::new(Engine::start(1, Polling::Event).expect("a thread"));
+    let pollers = Arc::new(Pollers::start(1, Polling::Event).expect("a thread"));
     let side = Side::default();
     let flood = Arc::new(Flood::default());
     let flooding = Flooding(Arc::clone(&flood));
     let (left, right) = pair::queue_pairs(&ShmFabric, &side, &side);
     let flooded = Flooded::new(right, &flood);
     let flooded = [
-        Attached::new(&engine, side.connection(left)),
-        Attached::new(&engine, side.connection(Box::new(flooded))),
+        Attached::new(&pollers, side.connection(left)),
+        Attached::new(&pollers, side.connection(Box::new(flooded))),
     ];
     let (left, right) = pair::queue_pairs(&ShmFabric, &side, &side);
-    let other = [left, right].map(|end| Attached::new(&engine, side.connection(end)));
+    let other = [left, right].map(|end| Attached::new(&pollers, side.connection(end)));
     // Both sides wait, so that the polling thread must wake both.
     std::thread::scope(|scope| {
         let [left, right] = &other;

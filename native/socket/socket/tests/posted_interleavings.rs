@@ -47,7 +47,7 @@ enum Step {
     PostReceive(usize),
     /// A writer begins a send, or goes on with it.
     Write(u32, usize),
-    /// The writer gives up, and the engine sends the rest.
+    /// The writer gives up, and the polling thread sends the rest.
     Leave,
     Look,
     Tick,

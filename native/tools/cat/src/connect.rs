@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use inet_rdma_fabric::FabricError;
-use inet_rdma_socket::endpoint::Engine;
+use inet_rdma_socket::endpoint::Pollers;
 use inet_rdma_socket::poller::Polling;
 
 use crate::arguments::Common;
@@ -15,17 +15,17 @@ use crate::link::Link;
 use crate::shape::Shape;
 
 /// Starts the polling thread. It sleeps until an event comes, as the processor is needed for copying.
-pub fn engine() -> Result<Arc<Engine>, Failure> {
+pub fn pollers() -> Result<Arc<Pollers>, Failure> {
     let failed = |error| Failure::Connect {
         doing: "starting a polling thread".into(),
         error,
     };
-    Engine::start(1, Polling::Event).map(Arc::new).map_err(failed)
+    Pollers::start(1, Polling::Event).map(Arc::new).map_err(failed)
 }
 
 /// Connects to the first address of `to`, which is `HOST:PORT`, that answers.
 pub fn connect(
-    engine: &Arc<Engine>,
+    pollers: &Arc<Pollers>,
     to: &str,
     common: &Common,
     shape: Shape,
@@ -52,7 +52,7 @@ pub fn connect(
             .fabric()
             .connect_because(None, address, &shape.parameters(), left)
         {
-            Ok((qp, why)) => return Link::new(engine, qp, shape, why),
+            Ok((qp, why)) => return Link::new(pollers, qp, shape, why),
             Err(error) => first = first.or(Some(error)),
         }
     }

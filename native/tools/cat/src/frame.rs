@@ -7,10 +7,10 @@ use std::ops::Range;
 
 use crate::failure::Failure;
 
-/// A head and the engine's four bytes of length before it fill one cache line, so that the data behind them is aligned.
+/// A head and the four bytes of length before it fill one cache line, so that the data behind them is aligned.
 pub const HEAD_BYTES: usize = 60;
 
-/// Size of the field with a packet's length, which the engine reads and writes.
+/// Size of the field with a packet's length, which the connection reads and writes.
 pub const LENGTH_BYTES: usize = 4;
 
 /// Maximum size of the text in `Failed`.

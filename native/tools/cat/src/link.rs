@@ -8,7 +8,7 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use inet_rdma_assembly::{Framing, Gather, ReadLimit};
 use inet_rdma_engine::connection::{Caller, Closed, Connection, Notifier, ReadEnd, ReadHalf, Woken, WriteHalf};
 use inet_rdma_fabric::{FabricError, QueuePair};
-use inet_rdma_socket::endpoint::{Attachment, Engine};
+use inet_rdma_socket::endpoint::{Attachment, Pollers};
 
 use crate::failure::Failure;
 use crate::frame::{Head, REASON_BYTES_MAX, length_of};
@@ -46,7 +46,7 @@ pub struct Link {
 
 impl Link {
     /// A stream over a queue pair. `why`: the reason for its fabric, in words.
-    pub fn new(engine: &Arc<Engine>, qp: Box<dyn QueuePair>, shape: Shape, why: String) -> Result<Self, Failure> {
+    pub fn new(pollers: &Arc<Pollers>, qp: Box<dyn QueuePair>, shape: Shape, why: String) -> Result<Self, Failure> {
         let failed = |error: FabricError| Failure::Connect {
             doing: "starting the connection".into(),
             error,
@@ -56,7 +56,7 @@ impl Link {
         let notifier = Arc::new(Notify(notify));
         let (connection, reader, writer) =
             Connection::new(qp, &parameters, settings, Framing::Length4, None, notifier).map_err(Failure::Start)?;
-        let attachment = engine.attach(Arc::clone(&connection)).map_err(failed)?;
+        let attachment = pollers.attach(Arc::clone(&connection)).map_err(failed)?;
         Ok(Self {
             connection,
             reader,

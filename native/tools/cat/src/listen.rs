@@ -8,7 +8,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use inet_rdma_engine::connection::Closed;
 use inet_rdma_fabric::{Fabric, FabricError, ListenOptions};
 use inet_rdma_socket::acceptor::{AcceptWaker, Acceptor};
-use inet_rdma_socket::endpoint::Engine;
+use inet_rdma_socket::endpoint::Pollers;
 
 use crate::arguments::Common;
 use crate::failure::Failure;
@@ -44,7 +44,7 @@ impl AcceptWaker for Waker {
 pub struct Door {
     acceptor: Acceptor,
     notified: Receiver<()>,
-    engine: Arc<Engine>,
+    pollers: Arc<Pollers>,
     shape: Shape,
     quiet: bool,
 }
@@ -73,7 +73,7 @@ impl Visitor {
 
 impl Door {
     /// Listens on `[ADDR:]PORT`.
-    pub fn open(engine: &Arc<Engine>, on: &str, common: &Common, shape: Shape) -> Result<Self, Failure> {
+    pub fn open(pollers: &Arc<Pollers>, on: &str, common: &Common, shape: Shape) -> Result<Self, Failure> {
         let (address, port) = parse(on)?;
         let options = ListenOptions {
             address,
@@ -102,7 +102,7 @@ impl Door {
         Ok(Self {
             acceptor,
             notified,
-            engine: Arc::clone(engine),
+            pollers: Arc::clone(pollers),
             shape,
             quiet: common.quiet,
         })
@@ -139,7 +139,7 @@ impl Door {
                 continue;
             };
             let why = format!("the peer chose it: {}", qp.route());
-            let mut link = Link::new(&self.engine, qp, self.shape, why)?;
+            let mut link = Link::new(&self.pollers, qp, self.shape, why)?;
             match link.next(Some(Instant::now() + HELLO_TIMEOUT)) {
                 Ok(packet) => match packet.head {
                     Head::Hello { total, verify, .. } => return Ok(Visitor { link, total, verify }),

@@ -1,7 +1,7 @@
 //! `rdma-cat`: a pipe over RDMA. README.md has what it does.
 //!
 //! One thread reads the input, one sends; the receiver's thread writes out landed data while the sender fills the
-//! other landing buffers. The engine's polling thread wakes them.
+//! other landing buffers. The polling thread wakes them.
 #![forbid(unsafe_code)]
 
 mod arguments;

@@ -3,7 +3,7 @@
 use crc32fast::Hasher;
 
 use crate::arguments::Recv;
-use crate::connect::engine;
+use crate::connect::pollers;
 use crate::failure::Failure;
 use crate::frame::Head;
 use crate::listen::{Door, Visitor};
@@ -14,7 +14,7 @@ use crate::shape::Shape;
 /// Receives what `count` senders send, and writes it.
 pub fn run(recv: &Recv) -> Result<(), Failure> {
     let shape = Shape::new(&recv.common)?;
-    let door = Door::open(&engine()?, &recv.on, &recv.common, shape)?;
+    let door = Door::open(&pollers()?, &recv.on, &recv.common, shape)?;
     let output = Output::open(&recv.file)?;
     door.serve(recv.listening.count, |visitor| transfer(visitor, recv, &output, shape))
 }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use inet_rdma_socket::endpoint::Engine;
+use inet_rdma_socket::endpoint::Pollers;
 
 use crate::arguments::Relay;
-use crate::connect::{connect, engine, greet};
+use crate::connect::{connect, greet, pollers};
 use crate::failure::Failure;
 use crate::frame::Head;
 use crate::link::Link;
@@ -16,14 +16,14 @@ use crate::shape::Shape;
 /// Passes on what `count` senders send.
 pub fn run(relay: &Relay) -> Result<(), Failure> {
     let shape = Shape::new(&relay.common)?;
-    let engine = engine()?;
-    let door = Door::open(&engine, &relay.on, &relay.common, shape)?;
-    door.serve(relay.listening.count, |visitor| serve(&engine, visitor, relay, shape))
+    let pollers = pollers()?;
+    let door = Door::open(&pollers, &relay.on, &relay.common, shape)?;
+    door.serve(relay.listening.count, |visitor| serve(&pollers, visitor, relay, shape))
 }
 
-fn serve(engine: &Arc<Engine>, visitor: &mut Visitor, relay: &Relay, shape: Shape) -> Result<(), Failure> {
+fn serve(pollers: &Arc<Pollers>, visitor: &mut Visitor, relay: &Relay, shape: Shape) -> Result<(), Failure> {
     let timeout = relay.connecting.timeout();
-    let mut onward = connect(engine, &relay.to, &relay.common, shape, timeout)?;
+    let mut onward = connect(pollers, &relay.to, &relay.common, shape, timeout)?;
     let data_bytes = greet(&mut onward, shape, visitor.total, visitor.verify, timeout)?;
     match transfer(visitor, &mut onward, relay, data_bytes) {
         Ok(()) => {

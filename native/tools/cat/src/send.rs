@@ -5,7 +5,7 @@ use std::time::Duration;
 use crossbeam_channel::{TryRecvError, select};
 
 use crate::arguments::{Common, Send};
-use crate::connect::{connect, engine, greet};
+use crate::connect::{connect, greet, pollers};
 use crate::failure::Failure;
 use crate::frame::Head;
 use crate::input::{Input, Piece, Sources};
@@ -19,7 +19,7 @@ pub fn run(send: &Send) -> Result<(), Failure> {
     // A file that cannot be opened is found before the receiver gets a connection.
     let sources = Sources::open(&send.files)?;
     let timeout = send.connecting.timeout();
-    let mut link = connect(&engine()?, &send.to, &send.common, shape, timeout)?;
+    let mut link = connect(&pollers()?, &send.to, &send.common, shape, timeout)?;
     match transfer(&mut link, sources, shape, timeout, send.no_verify, &send.common) {
         Ok(()) => {
             link.close();

@@ -1,6 +1,6 @@
 //! The client sends as fast as it can, the server consumes.
 //!
-//! A sender keeps `sends` messages on offer, each in memory of its own. When the engine has taken all bytes of a
+//! A sender keeps `sends` messages on offer, each in memory of its own. When the polling thread has taken all bytes of a
 //! message, the sender uses that memory for the next one. Two empty messages mark the begin and the end of the measured
 //! time; both sides count the messages between them.
 

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
-use inet_rdma_socket::endpoint::Engine;
+use inet_rdma_socket::endpoint::Pollers;
 use serde::Serialize;
 
 use crate::control::{Answer, Control};
@@ -72,17 +72,17 @@ pub fn run(to: &str, order: &Order) -> Result<(), Failure> {
     print(&result)
 }
 
-fn connect(to: SocketAddr, order: &Order) -> Result<(Link, Arc<Engine>), Failure> {
+fn connect(to: SocketAddr, order: &Order) -> Result<(Link, Arc<Pollers>), Failure> {
     let failed = |error| Failure::Fabric {
         doing: "connecting over the fabric",
         error,
     };
-    let engine = Arc::new(Engine::start(1, order.engine_polling()).map_err(failed)?);
+    let pollers = Arc::new(Pollers::start(1, order.engine_polling()).map_err(failed)?);
     let qp = order
         .fabric()
         .connect(to, &order.parameters(), CONNECT_TIMEOUT)
         .map_err(failed)?;
-    Ok((Link::new(&engine, qp, order, Role::Client)?, engine))
+    Ok((Link::new(&pollers, qp, order, Role::Client)?, pollers))
 }
 
 fn unexpected(answer: Answer) -> Failure {

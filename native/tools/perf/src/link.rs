@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use inet_rdma_assembly::{Framing, Gather, ReadLimit, Received};
 use inet_rdma_engine::connection::{Caller, Connection, Notifier, ReadEnd, ReadHalf, Woken, WriteHalf};
 use inet_rdma_fabric::QueuePair;
-use inet_rdma_socket::endpoint::{Attachment, Engine};
+use inet_rdma_socket::endpoint::{Attachment, Pollers};
 
 use crate::buffer::Recycled;
 use crate::failure::Failure;
@@ -68,7 +68,7 @@ pub struct Link {
 
 impl Link {
     /// A stream over a queue pair.
-    pub fn new(engine: &Arc<Engine>, qp: Box<dyn QueuePair>, order: &Order, role: Role) -> Result<Self, Failure> {
+    pub fn new(pollers: &Arc<Pollers>, qp: Box<dyn QueuePair>, order: &Order, role: Role) -> Result<Self, Failure> {
         let failed = |error| Failure::Fabric {
             doing: "starting the connection",
             error,
@@ -87,7 +87,7 @@ impl Link {
         if !matches!(waiting, Waiting::Sleep) {
             connection.set_self_polling();
         }
-        let attachment = engine.attach(Arc::clone(&connection)).map_err(failed)?;
+        let attachment = pollers.attach(Arc::clone(&connection)).map_err(failed)?;
         Ok(Self {
             connection,
             reader,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use inet_rdma_engine::connection::Closed;
 use inet_rdma_fabric::{FabricError, ListenOptions, QueuePair};
 use inet_rdma_socket::acceptor::{AcceptWaker, Acceptor};
-use inet_rdma_socket::endpoint::Engine;
+use inet_rdma_socket::endpoint::Pollers;
 
 use crate::control::{Answer, Control};
 use crate::failure::Failure;
@@ -84,7 +84,7 @@ fn measure(control: &mut Control, order: &Order, on: IpAddr, link: &mut Option<L
         error,
     };
     order.check()?;
-    let engine = Arc::new(Engine::start(1, order.engine_polling()).map_err(failed)?);
+    let pollers = Arc::new(Pollers::start(1, order.engine_polling()).map_err(failed)?);
     let options = ListenOptions {
         address: Some(on),
         ports: 0..=0,
@@ -96,7 +96,7 @@ fn measure(control: &mut Control, order: &Order, on: IpAddr, link: &mut Option<L
     let waker = Box::new(Unpark(std::thread::current()));
     let acceptor = Acceptor::start(listener, 1, waker).map_err(failed)?;
     control.say(&Answer::Port(acceptor.port()))?;
-    let link = link.insert(Link::new(&engine, accept(&acceptor, control)?, order, Role::Server)?);
+    let link = link.insert(Link::new(&pollers, accept(&acceptor, control)?, order, Role::Server)?);
     match order.test {
         Test::Blast => blast::receive(link, order),
         Test::Pingpong => pingpong::follow(link, order),

@@ -1,4 +1,4 @@
-//! Reads by the engine itself: for posted receives, and for active mode.
+//! Reads by the polling thread itself: for posted receives, and for active mode.
 
 use inet_rdma_assembly::{ReadLimit, Received};
 

@@ -112,7 +112,7 @@ impl<N: StreamNotifier> WriteDirection<N> {
         self.posted.push(token, header);
     }
 
-    /// Ends the holder's turn. The engine sends the rest of its send before all posted sends.
+    /// Ends the holder's turn. The polling thread sends the rest of its send before all posted sends.
     pub(super) fn post_rest(&mut self, token: N::Token, header: Header, sent: usize) {
         self.posted.push_rest(token, header, sent);
     }

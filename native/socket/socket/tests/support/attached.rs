@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use inet_rdma_assembly::{Gather, ReadLimit, Received};
 use inet_rdma_engine::connection::{Closed, ReadEnd};
-use inet_rdma_socket::endpoint::{Attachment, Engine};
+use inet_rdma_socket::endpoint::{Attachment, Pollers};
 
 use crate::pair::Conn;
 
@@ -17,8 +17,8 @@ pub struct Attached {
 }
 
 impl Attached {
-    pub fn new(engine: &Arc<Engine>, socket: Arc<Conn>) -> Self {
-        let attachment = engine.attach(Arc::clone(socket.connection())).expect("an attachment");
+    pub fn new(pollers: &Arc<Pollers>, socket: Arc<Conn>) -> Self {
+        let attachment = pollers.attach(Arc::clone(socket.connection())).expect("an attachment");
         Self { socket, attachment }
     }
 
