@@ -80,8 +80,8 @@ pub fn encode_packets<'a>(env: Env<'a>, received: Vec<Received<Block>>) -> NifRe
 
 fn landed<'a>(env: Env<'a>, buffer: LandingBuffer, range: std::ops::Range<usize>) -> Term<'a> {
     let resource = ResourceArc::new(Landed(buffer));
-    // SAFETY: the range lies inside the buffer (the connection made it so), and the buffer lives as long as the resource,
-    // which the binary keeps alive. The bytes do not change: the connection hands a landed buffer over in three cases.
+    // SAFETY: the range lies inside the buffer (the connection made it so), and the buffer lives as long as the
+    // resource, which the binary keeps alive. The bytes do not change: a landed buffer is handed over in three cases.
     // Its window is closed, and the device lets the peer write no more. Or the peer is a process of the same user over
     // shm, or the option `zero_copy` is `always`: such a peer writes here again only if it breaks the protocol. The
     // process of the same user could change this process's memory in other ways as well; a user who sets `always`

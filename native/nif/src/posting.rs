@@ -57,8 +57,8 @@ fn post_recv<'a>(
 }
 
 /// `leave(Conn, Binaries, Sent) -> ok`: the caller gives up on a `send/3` of these binaries, of which `Sent` bytes have
-/// gone, with the header. 0: no byte of the send goes. Otherwise the polling thread sends the rest, so that the peer's stream
-/// stays whole.
+/// gone, with the header. 0: no byte of the send goes. Otherwise the polling thread sends the rest, so that the peer's
+/// stream stays whole.
 #[rustler::nif]
 fn leave<'a>(
     env: Env<'a>,

@@ -1,8 +1,8 @@
 //! The client sends as fast as it can, the server consumes.
 //!
-//! A sender keeps `sends` messages on offer, each in memory of its own. When the polling thread has taken all bytes of a
-//! message, the sender uses that memory for the next one. Two empty messages mark the begin and the end of the measured
-//! time; both sides count the messages between them.
+//! A sender keeps `sends` messages on offer, each in memory of its own. When the polling thread has taken all bytes of
+//! a message, the sender uses that memory for the next one. Two empty messages mark the begin and the end of the
+//! measured time; both sides count the messages between them.
 
 use std::time::{Duration, Instant};
 

@@ -69,8 +69,8 @@ impl<N: StreamNotifier> StreamSocket<N> {
     }
 
     /// Ends the turn of a writer that gives up its unfinished send. `rest`: the token with the send's bytes, and the
-    /// number of sent bytes, header included; the polling thread sends the unsent bytes before all posted sends. None: no byte
-    /// is sent. Does nothing for a writer that is not the holder.
+    /// number of sent bytes, header included; the polling thread sends the unsent bytes before all posted sends. None:
+    /// no byte is sent. Does nothing for a writer that is not the holder.
     pub fn leave(&self, writer: N::Writer, rest: Option<(N::Token, usize)>) -> Result<(), Refused> {
         let mut direction = self.write_direction.lock();
         if direction.holder() != Some(writer) {
