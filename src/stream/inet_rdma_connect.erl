@@ -29,8 +29,8 @@ connect_tls(Host, {Port, Config, #{ip := Own, family := Family} = SocketOptions}
             case inet_rdma_tls_stream_connection:start() of
                 ok ->
                     LeftMs = max(1, inet_rdma_clock:left(Deadline)),
-                    Family = family_of(Ip),
-                    inet_rdma_tls_stream_guard:connect(Host, Port, SocketOptions#{family := Family}, Config, LeftMs);
+                    inet_rdma_tls_stream_guard:connect(Host, Port, SocketOptions#{family := family_of(Ip)}, Config,
+                                                       LeftMs);
                 Error ->
                     Error
             end;
