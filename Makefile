@@ -8,7 +8,7 @@ export INET_RDMA_REQUIRE_NATIVE ?= 1
 
 ebin := $(CURDIR)/_build/$(MIX_ENV)/lib/inet_rdma/ebin
 check_ebin := $(CURDIR)/_build/check/lib/inet_rdma/ebin
-tools_of = $(1:inet_rdma/ebin=inet_rdma_tools/ebin)
+tools_of = $(1:ebin=inet_rdma_tools/ebin)
 
 # loom replaces the atomics of everything, so its objects are kept apart.
 loom_target := $(or $(CARGO_TARGET_DIR),$(CURDIR)/native/target)/loom
@@ -220,8 +220,8 @@ check-native: ## rustfmt and clippy, with and without the verbs fabric, and that
 check-beam: ## mix format, every Elixir and Erlang warning an error, and the layers of the Erlang modules
 	mix format --check-formatted
 	MIX_BUILD_PATH=_build/check mix compile --force --warnings-as-errors
-	rm -rf _build/check/lib/inet_rdma_tools
-	ERL_COMPILER_OPTIONS=warnings_as_errors scripts/build-tools _build/check/lib
+	rm -rf _build/check/lib/inet_rdma/inet_rdma_tools
+	ERL_COMPILER_OPTIONS=warnings_as_errors scripts/build-tools _build/check/lib/inet_rdma
 	scripts/layers $(check_ebin) $(call tools_of,$(check_ebin))
 	@mkdir -p _build/check/ct
 	erlc +warnings_as_errors -pa $(check_ebin) -pa $(call tools_of,$(check_ebin)) -o _build/check/ct \
@@ -248,15 +248,19 @@ docs: ## render the documentation: native/target/doc, _build/edoc; with the prog
 	@if command -v ex_doc >/dev/null; then $(MAKE) site; else \
 	  echo "inet_rdma: no site: ex_doc is not in PATH (a release of github.com/elixir-lang/ex_doc has it)"; fi
 
-# ExDoc reads the Erlang modules' documentation from the chunks beside ebin, and its settings from mix.exs.
+# ExDoc reads the modules of both applications from one ebin, their documentation from the chunks beside it, and its
+# settings from mix.exs.
 as_chunks := [{doclet, edoc_doclet_chunks}, {layout, edoc_layout_chunks}]
 site: build ## render guides and modules with the program ex_doc: _build/site
 	ERL_CRASH_DUMP_SECONDS=0 erl -noinput -boot start_clean -eval \
-	  'edoc:files($(erlang_sources), [{dir, "$(ebin)/../doc"}, {preprocess, true} | $(as_chunks)]), halt().'
+	  'edoc:files($(erlang_sources), [{dir, "_build/beams/doc"}, {preprocess, true} | $(as_chunks)]), halt().'
+	rm -rf _build/beams/ebin
+	mkdir _build/beams/ebin
+	cp $(ebin)/* $(call tools_of,$(ebin))/*.beam _build/beams/ebin
 	mix run --no-compile --no-start -e \
 	  'File.write!("_build/ex_doc.exs", inspect(Mix.Project.config()[:docs], limit: :infinity))'
 	rm -rf _build/site
-	ex_doc inet_rdma "$$(sed -n 's/.*{vsn, "\(.*\)"}.*/\1/p' src/inet_rdma.app.src)" $(ebin) \
+	ex_doc inet_rdma "$$(sed -n 's/.*{vsn, "\(.*\)"}.*/\1/p' src/inet_rdma.app.src)" _build/beams/ebin \
 	  --config _build/ex_doc.exs --output _build/site --formatter html >_build/ex_doc.log 2>&1; status=$$?; \
 	  cat _build/ex_doc.log; test $$status -eq 0 && ! grep -q warning: _build/ex_doc.log
 

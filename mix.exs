@@ -39,9 +39,8 @@ defmodule InetRdma.MixProject do
       links: Map.new(@app[:links], fn {name, address} -> {List.to_string(name), List.to_string(address)} end),
       files:
         ~w(mix.exs rebar.config README.md CHANGELOG.md CONTRIBUTING.md LICENSE docs lib src inet_rdma_tools scripts) ++
-          ~w(priv/.gitkeep native/Cargo.toml native/Cargo.lock native/*/Cargo.toml native/*/*/Cargo.toml) ++
-          ~w(native/*/*/README.md native/*/build.rs native/*/*/build.rs native/*/src native/*/*/src) ++
-          ~w(native/*/*/benches)
+          ~w(priv/.gitkeep native/Cargo.toml native/Cargo.lock native/nif) ++
+          ~w(native/{core,link,socket,tools}/*/{src,benches,Cargo.toml,README.md,build.rs})
     ]
   end
 

@@ -293,20 +293,21 @@ i() ->
 info(#inet_rdma_socket{conn = Conn}) -> inet_rdma_info:of_connection(Conn);
 info(Node) when is_atom(Node) -> inet_rdma_info:of_node(Node).
 
-%% @doc Loads the application inet_rdma_tools: the doctor, certify, the reader of the flight recorder's files. It lies
-%% in the code path, beside the directory of inet_rdma, or in an archive beside ebin. {error, not_found}: it lies
-%% nowhere; a release is made without it unless it lists it.
+%% @doc Loads the application inet_rdma_tools (the doctor, certify, the reader of the flight recorder's files), which
+%% lies in the directory of this application. In embedded mode it loads the modules, too. {error, not_found}: this is a
+%% release without the tools.
 -spec load_tools() -> ok | {error, not_found}.
 load_tools() ->
     Ebin = filename:absname(filename:dirname(code:which(?MODULE))),
-    Places = [filename:join([Ebin, Up, "inet_rdma_tools", "ebin"]) || Up <- ["../..", ".."]],
-    ok = case code:where_is_file("inet_rdma_tools.app") of
-             non_existing -> code:add_pathsz(Places);
-             _ -> ok
-         end,
+    _ = code:add_pathz(filename:join([Ebin, "..", "inet_rdma_tools", "ebin"])),
     case application:load(inet_rdma_tools) of
-        {error, {Reason, _}} when Reason =/= already_loaded -> {error, not_found};
-        _ -> ok
+        {error, {Reason, _}} when Reason =/= already_loaded ->
+            {error, not_found};
+        _ ->
+            {ok, Modules} = application:get_key(inet_rdma_tools, modules),
+            _ = [{module, _} = code:load_file(Module) || code:get_mode() =:= embedded, Module <- Modules,
+                                                         not erlang:module_loaded(Module)],
+            ok
     end.
 
 %% @doc The last 50 events of this node's links to another node, oldest first, from the flight recorder; also when that

@@ -42,7 +42,7 @@ defmodule InetRdma.AppFileTest do
     for module <- tools[:modules], do: assert({:module, module} == Code.ensure_loaded(module))
   end
 
-  defp tools(dir), do: description(Path.join(dir, "../inet_rdma_tools"), :inet_rdma_tools)
+  defp tools(dir), do: description(Path.join(dir, "inet_rdma_tools"), :inet_rdma_tools)
 
   defp description(dir, name \\ :inet_rdma) do
     assert {:ok, [{:application, ^name, keys}]} = :file.consult(Path.join(dir, "ebin/#{name}.app"))

@@ -10,9 +10,10 @@ defmodule Mix.Tasks.Compile.InetRdmaTools do
 
   @impl Mix.Task.Compiler
   def run(_args) do
-    escript = Path.join([:code.root_dir(), "bin", "escript"])
+    escript = System.find_executable("escript") || Path.join([:code.root_dir(), "bin", "escript"])
+    File.exists?(escript) || Mix.raise("there is no escript, a part of Erlang/OTP, in PATH or at #{escript}")
 
-    case System.cmd(escript, [@script, Path.dirname(Mix.Project.app_path())], into: IO.stream()) do
+    case System.cmd(escript, [@script, Mix.Project.app_path()], into: IO.stream()) do
       {_output, 0} -> {:noop, []}
       {_output, _status} -> {:error, []}
     end

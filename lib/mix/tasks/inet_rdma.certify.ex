@@ -44,7 +44,7 @@ defmodule Mix.Tasks.InetRdma.Certify do
 
   @impl Mix.Task
   def run(args) do
-    :ok = :inet_rdma.load_tools()
+    :ok = InetRdma.Tools.load!()
     status = args |> Enum.map(&String.to_charlist/1) |> :inet_rdma_certify.main()
     if status != 0, do: exit({:shutdown, status})
   end

@@ -25,7 +25,7 @@ defmodule Mix.Tasks.InetRdma.Doctor do
 
   @impl Mix.Task
   def run(args) do
-    :ok = :inet_rdma.load_tools()
+    :ok = InetRdma.Tools.load!()
     {options, []} = OptionParser.parse!(args, strict: [json: :boolean])
     report = :inet_rdma_doctor.report()
 

@@ -24,7 +24,7 @@ defmodule Mix.Tasks.InetRdma.Flight do
 
   @impl Mix.Task
   def run(args) do
-    :ok = :inet_rdma.load_tools()
+    :ok = InetRdma.Tools.load!()
 
     case :inet_rdma_flight.run(Enum.map(args, &String.to_charlist/1)) do
       {:ok, text} -> IO.write(text)

@@ -1,4 +1,4 @@
-//! Facts about the RDMA devices of this machine, for `inet_rdma:doctor/0`.
+//! Facts about the RDMA devices of this machine, for `inet_rdma_doctor:report/0`.
 
 use inet_rdma_engine::VerbsFabric;
 use inet_rdma_fabric::FabricError;

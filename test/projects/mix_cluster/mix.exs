@@ -10,8 +10,7 @@ defmodule MixCluster.MixProject do
       default_release: :mix_cluster,
       releases: [
         mix_cluster: [include_executables_for: [:unix]],
-        # Built with ERL_LIBS, where Mix looks for an application that is none of a dependency.
-        with_tools: [include_executables_for: [:unix], applications: [inet_rdma_tools: :load]]
+        with_tools: [include_executables_for: [:unix], steps: [:assemble, &InetRdma.Tools.add_to_release/1]]
       ]
     ]
   end
