@@ -10,9 +10,8 @@
 %%   controller, as with inet_tcp. With the option `security tls` TLS has it (inet_rdma_transport, inet_rdma_tls);
 %% * the port: a linked-in driver in the NIF's library (native/link/port), linked to the supervisor, and the VM's
 %%   distribution controller. It takes packets from the VM and gives packets to the VM, over TCP or a queue pair;
-%% * the guard: a sleeping process that logs events of the link. The guard of a session (inet_rdma_session_guard) has a
-%%   lost TCP connection made anew; the guard of a link inside TLS (inet_rdma_link) owns the TLS connection, whose end
-%%   is the link's end;
+%% * the guard (inet_rdma_session_guard): a sleeping process that logs events of the session, and has a lost TCP
+%%   connection made anew;
 %% * the peer.
 %%
 %% Polling threads have no part in a link: the VM's own poll set watches its descriptors.

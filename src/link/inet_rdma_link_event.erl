@@ -9,7 +9,7 @@
 
 %% up: over RDMA. fallback: over TCP or TLS. lost: the TCP connection of a link's session, which makes it anew.
 %% restored: another one is there. moved: a link that is up is carried by another path. stalled: senders wait, and the
-%% peer takes nothing. stall_ended: it takes bytes again. down: a link with a session, or over RDMA, has ended.
+%% peer takes nothing. stall_ended: it takes bytes again. down: a link with a session has ended.
 %% refused: the option required forbids TCP, and the link did not come up. failed: the settlement failed; a link that is
 %% up on TCP stays there.
 -type kind() :: up | fallback | lost | restored | moved | stalled | stall_ended | down | refused | failed.

@@ -1,11 +1,11 @@
-%% How a link comes up, in its connection supervisor. Before nodeup the supervisor decides whether the connection, a
-%% queue pair or a session carries the link; after nodeup, when the VM knows the link, it starts that carrier.
+%% How a link comes up, in its connection supervisor. Before nodeup the supervisor decides whether the connection or a
+%% session carries the link; after nodeup, when the VM knows the link, it starts that carrier.
 %%
 %% Between two nodes with inet_rdma a link is a session, which its port carries over TCP or a queue pair. The nodes
 %% settle (inet_rdma_settlement) before the link is up if one of them has the option required, or both have the option
 %% move as eager; otherwise the link's guard settles later. A session that begins inside TLS takes the socket out of
-%% TLS, and seals all bytes itself. If TLS does not give the socket back, the link has no session, and settles before it
-%% is up.
+%% TLS, and seals all bytes itself. If TLS does not give the socket back, the next link has no session: the nodes settle
+%% that it stays on TLS, or is refused.
 -module(inet_rdma_nodeup).
 
 -export([prepare/1, decide/1, before_nodeup/2, last_message/1, after_nodeup/2, can_leave_tls/1]).
@@ -79,7 +79,7 @@ decided({ok, Session}, Link) ->
     ok = inet_rdma_recorder:of_port(inet_rdma_session:port(Session)),
     when_acceptor_is_up(attach(begin_session(settles_first(Link), Session, Link), Link), Link);
 decided(none, #{connection := Connection} = Link) ->
-    case settle(none, none, Link) of
+    case settle({connection, Connection}, lacks(Link), Link) of
         {ok, Up} -> {ok, Up, Connection};
         Error -> Error
     end;
@@ -87,6 +87,17 @@ decided({error, Reason}, Link) ->
     cannot_begin(Reason, Link).
 
 session_offers(#{own_offer := Own, offer := Peer}) -> inet_rdma_offer:sessions(Own, Peer).
+
+%% Why the link has no session.
+lacks(#{own_offer := #{lacks := Reason}}) ->
+    <<"this node has no room for a session: ", (inet_rdma_text:reason(Reason))/binary>>;
+lacks(#{own_offer := #{session := none}, node := Node}) ->
+    case inet_rdma_links:failure(leaving_tls(Node)) of
+        none -> <<"this node offers no session">>;
+        {How, _LeftMs} -> <<"TLS did not give its socket back lately: ", How/binary>>
+    end;
+lacks(_Link) ->
+    <<"the peer offers no session, its log says why">>.
 
 %% The link's session, if both sides offer one: they expect its frames from each other. Else its port is not needed.
 new(none, #{place := none}) ->
@@ -119,7 +130,7 @@ sealing(acceptor, #{cipher := Cipher}, _Peer, Config) -> sealing(Cipher, Config)
 sealing(Cipher, #{rekey_bytes := Bytes, rekey_seconds := Seconds}) ->
     #{cipher => Cipher, rekey_bytes => Bytes, rekey_seconds => Seconds}.
 
-begin_session(true, Session, Link) -> settle(Session, inet_rdma_session:port(Session), Link);
+begin_session(true, Session, Link) -> settle({session, Session}, inet_rdma_session:port(Session), Link);
 begin_session(false, Session, Link) -> begin_on_tcp(Session, Link).
 
 %% The message that an acceptor sends when the VM knows the link; none: the peer does not wait for one.
@@ -192,19 +203,17 @@ not_moved(_Role, never) -> <<"it does not move: the option move of this node is 
 not_moved(initiator, Move) -> <<"it has not moved yet: the option move is ", (atom_to_binary(Move))/binary>>;
 not_moved(acceptor, _Move) -> <<"it has not moved yet: the option move of the peer decides, as the peer connected">>.
 
-settle(Session, Port, Link) ->
+settle(Controller, PortOrLacks, Link) ->
     ok = inet_rdma_modules:load_all(),
     #{role := Role, connection := Connection, node := Node, config := Config, own_offer := Own, offer := Offer} = Link,
     Protocol = atom_to_binary(inet_rdma_transport:protocol(Connection)),
-    Settled = inet_rdma_settlement:settle(Role, Connection, Node, Config, Own, Offer, Port),
+    Settled = inet_rdma_settlement:settle(Role, Connection, Node, Config, Own, Offer, PortOrLacks),
     _ = [forget_keys() || Protocol =:= <<"tls">>],
     case Settled of
-        {move, Queue, Why} when Session =/= none ->
+        {move, Queue, Why} ->
             %% gone: the link's next step finds its port closed.
             _ = inet_rdma_session:move(Queue),
-            settled(info, Node, {session, Session}, Queue, {up, inet_rdma_queue:fabric(Queue), Why});
-        {move, Queue, Why} ->
-            settled(info, Node, {queue, Queue, Connection}, Queue, {up, inet_rdma_queue:fabric(Queue), Why});
+            settled(info, Node, Controller, Queue, {up, inet_rdma_queue:fabric(Queue), Why});
         {stay, Why, Tried} ->
             inet_rdma_links:count({stayed, Tried}),
             %% Between two nodes that run this carrier the operator may expect shared memory or a device.
@@ -212,7 +221,7 @@ settle(Session, Port, Link) ->
                         none -> info;
                         _ -> notice
                     end,
-            stay(Session, Level, Protocol, Why, Link);
+            settled(Level, Node, Controller, none, {fallback, stays_on(Controller, Protocol), Why});
         {refuse, Why} ->
             inet_rdma_links:count(refused),
             Forbidden = string:uppercase(Protocol),
@@ -228,20 +237,9 @@ settle(Session, Port, Link) ->
 %% that they would stay there for as long as the link lives.
 forget_keys() -> garbage_collect().
 
-stay(none, Level, Protocol, Settled, #{node := Node, connection := Connection, offer := Offer}) ->
-    Why = case Protocol of
-              <<"tls">> when Offer =/= none ->
-                  with_tls(inet_rdma_links:failure(leaving_tls(Node)), Settled);
-              _ ->
-                  Settled
-          end,
-    settled(Level, Node, {connection, Connection}, none, {fallback, Protocol, Why});
-stay(Session, Level, _Protocol, Why, #{node := Node}) ->
-    settled(Level, Node, {session, Session}, none, {fallback, <<"tcp">>, Why}).
-
-%% Why a link inside TLS has no session.
-with_tls(none, Why) -> Why;
-with_tls({How, _LeftMs}, Why) -> <<Why/binary, "; TLS did not give its socket back lately: ", How/binary>>.
+stays_on({connection, _Connection}, Protocol) -> Protocol;
+%% It leaves TLS.
+stays_on({session, _Session}, _Protocol) -> <<"tcp">>.
 
 settled(Level, Node, Controller, Queue, {Kind, Fabric, Why} = Outcome) ->
     Inserted = insert(Node, Controller, Queue, Outcome),
@@ -268,9 +266,6 @@ after_nodeup(#{controller := Controller, kind := Kind, fabric := Fabric, why := 
 
 start({connection, Connection}, _Up, _Link) ->
     inet_rdma_transport:after_nodeup(Connection);
-start({queue, Queue, Connection}, _Up, #{node := Node}) ->
-    ok = inet_rdma_recorder:of_port(inet_rdma_queue:port(Queue)),
-    inet_rdma_link:start(Queue, Connection, Node);
 start({session, Session}, #{queue := Queue, why := Why}, #{connection := Raw, node := Node, config := Config} = Link) ->
     #{listens := Listens, via := Via, offer := #{tells := Tells}} = Link,
     Started = inet_rdma_session_guard:start(Session, #{node => Node, peer => peer_listens(Link), via => Via,

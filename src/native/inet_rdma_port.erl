@@ -17,7 +17,6 @@ command_number(carry) -> 1;
 command_number(start) -> 2;
 command_number(tick) -> 3;
 command_number(packets) -> 4;
-command_number(peer_gone) -> 5;
 command_number(watch) -> 6;
 command_number(adopt) -> 7;
 command_number(move) -> 8;
@@ -43,7 +42,7 @@ command_number(release) -> 29;
 command_number(lend) -> 30;
 command_number(suspect) -> 31.
 
--type command() :: carry | start | tick | packets | peer_gone | watch | adopt | move | suspend | resume | prove | verify
+-type command() :: carry | start | tick | packets | watch | adopt | move | suspend | resume | prove | verify
                  | attempt | control | socket | drop | counts | return | abandon | attach | sealing | compression
                  | suspicion | round_trips | open | reserve | release | lend | suspect.
 

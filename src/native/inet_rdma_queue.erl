@@ -1,4 +1,4 @@
-%% A queue pair that carries a link, under the link's port.
+%% A queue pair that carries a session, under the session's port.
 -module(inet_rdma_queue).
 
 -export([config/1, open/6, port/1, fabric/1, keys/1, ended/1, release/1]).
@@ -13,8 +13,8 @@
 config(Config) -> Config#{mode := dynamic, landing_buffers := 0}.
 
 %% Gives the port the queue pair of an attempt. No byte goes over it yet. Path: the number of the queue pair in its
-%% session; 0: the link has no session. waiting: the outcome of the attempt is not there yet.
--spec open(port(), Path :: non_neg_integer(), inet_rdma_nif:attempt(), Node :: binary(), inet_rdma_options:config(),
+%% session. waiting: the outcome of the attempt is not there yet.
+-spec open(port(), Path :: pos_integer(), inet_rdma_nif:attempt(), Node :: binary(), inet_rdma_options:config(),
            inet_rdma_nif:protection()) ->
           {ok, t(), Why :: binary()} | waiting | {error, inet_rdma:reason()}.
 open(Port, Path, Attempt, Node, Config, Protection) ->

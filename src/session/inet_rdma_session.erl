@@ -282,7 +282,7 @@ ends(#{driver := Driver} = Session) ->
 
 with_socket(#{port := Port, driver := Driver}, Use) -> inet_rdma_port:with_socket(Port, Driver, Use).
 
-%% The options for the queue pair. Its place is the session's port, which the settlement has.
+%% The options for the queue pair.
 -spec config(inet_rdma_options:config()) -> inet_rdma_options:config().
 config(Config) -> inet_rdma_queue:config(Config).
 
@@ -294,9 +294,7 @@ open({Port, Path}, Attempt, Node, Config, Protection) ->
     inet_rdma_queue:open(Port, Path, Attempt, Node, Config, Protection).
 
 %% Gives up the queue pair; the session's port stays.
--spec close(inet_rdma_queue:t() | port()) -> ok.
-close(Port) when is_port(Port) ->
-    ok;
+-spec close(inet_rdma_queue:t()) -> ok.
 close(Queue) ->
     _ = inet_rdma_port:command(inet_rdma_queue:port(Queue), drop),
     ok.

@@ -61,10 +61,11 @@
     %% The settlement broke off, or the peer is gone: nothing may be sent over the connection any more.
   | {error, Why :: binary()}.
 
-%% Own: this node's offer to the peer. Peer: the peer's offer. Port: of the link's session, which gets the queue pair;
-%% none: the link has no session.
+%% Own: this node's offer to the peer. Peer: the peer's offer. Port: of the link's session, which gets the queue pair.
+%% Lacks: why the link has no session; the two nodes agree that it stays, or refuse it.
 -spec settle(initiator | acceptor, inet_rdma_transport:t(), Node :: binary(), inet_rdma_options:config(),
-             Own :: inet_rdma_offer:offer(), Peer :: inet_rdma_offer:offer(), Port :: port() | none) -> outcome().
+             Own :: inet_rdma_offer:offer(), Peer :: inet_rdma_offer:offer(), port() | (Lacks :: binary())) ->
+          outcome().
 settle(Role, Connection, Node, Config, Own, Peer, Port) ->
     case inet_rdma_settlement_policy:compare(Node, Config, Own, Peer) of
         settle ->
@@ -107,12 +108,12 @@ settling(Role, {Module, Channel}, Node, Config) ->
     #settling{role = Role, channel = {Module, Channel}, node = Node, config = Config, own = Facts, deadline = 0}.
 
 %% The initiator gives the queue pair of a session its name.
-of_session(Settling, none) ->
-    Settling;
+of_session(Settling, Lacks) when is_binary(Lacks) ->
+    Settling#settling{lacks = Lacks};
 of_session(#settling{role = initiator, own = Own} = Settling, Port) ->
-    Settling#settling{module = inet_rdma_session, session_port = Port, own = Own#{path => inet_rdma_nif:token()}};
+    Settling#settling{session_port = Port, own = Own#{path => inet_rdma_nif:token()}};
 of_session(Settling, Port) ->
-    Settling#settling{module = inet_rdma_session, session_port = Port}.
+    Settling#settling{session_port = Port}.
 
 settle(#settling{role = Role, config = #{connect_timeout_ms := BoundMs}} = Undated) ->
     Settling = Undated#settling{deadline = now_ms() + BoundMs + grace_ms(Role)},

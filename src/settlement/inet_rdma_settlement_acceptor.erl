@@ -10,9 +10,8 @@
 -import(inet_rdma_settlement_path, [key/1, keys/3]).
 -import(inet_rdma_text, [reason/1, text/2]).
 
-%% The hello names a listener over shm: a place is reserved for the peer, which may have connected already.
+%% The hello names a listener over shm, to which the peer may have connected already.
 -record(offered, {
-    place :: inet_rdma_settlement_path:place(),
     attempt :: inet_rdma_nif:attempt(),
     id :: pos_integer(),
     key :: none | inet_rdma_nif:key()
@@ -36,7 +35,7 @@
 
 %% Throws as inet_rdma_settlement_message does.
 -spec run(#settling{}) -> inet_rdma_settlement:outcome().
-run(#settling{own = #{fabric := Fabric} = Own} = Settling) when Fabric =:= auto; Fabric =:= shm ->
+run(#settling{lacks = none, own = #{fabric := Fabric} = Own} = Settling) when Fabric =:= auto; Fabric =:= shm ->
     {Facts, State} = offer_shm(Settling, Own),
     try greet(Settling, inet_rdma_neighbours:named(Settling#settling.config, Facts)) of
         Greeted -> accept(Greeted, State)
@@ -46,21 +45,14 @@ run(#settling{own = #{fabric := Fabric} = Own} = Settling) when Fabric =:= auto;
 run(#settling{own = Own} = Settling) ->
     accept(greet(Settling, Own), nothing).
 
-%% A place over shm in the hello: an initiator that connects there needs no `try`. A failure here is reported when the
-%% initiator asks for shm.
+%% A listener over shm in the hello: an initiator that connects there needs no `try`. A failure here is reported when
+%% the initiator asks for shm.
 -spec offer_shm(#settling{}, Own :: map()) -> {Facts :: map(), nothing | #offered{}}.
 offer_shm(Settling, Own) ->
-    case inet_rdma_settlement_path:reserve(Settling) of
-        {ok, Place} ->
-            case inet_rdma_settlement_path:expect(Settling, shm) of
-                {ok, Attempt, Id, Port, Token} ->
-                    Key = key(Settling),
-                    Facts = with_shm_key(Own#{shm => {Port, Token}}, Key),
-                    {Facts, #offered{place = Place, attempt = Attempt, id = Id, key = Key}};
-                {error, _} ->
-                    inet_rdma_settlement_path:close(Settling, Place),
-                    {Own, nothing}
-            end;
+    case inet_rdma_settlement_path:expect(Settling, shm) of
+        {ok, Attempt, Id, Port, Token} ->
+            Key = key(Settling),
+            {with_shm_key(Own#{shm => {Port, Token}}, Key), #offered{attempt = Attempt, id = Id, key = Key}};
         {error, _} ->
             {Own, nothing}
     end.
@@ -109,8 +101,8 @@ not_tried(#settling{tried = Tried}, Fabric) ->
 
 %% The initiator has connected: this side's queue pair is there, or is in a moment.
 -spec met(#settling{}, #offered{}) -> inet_rdma_settlement:outcome().
-met(Settling, #offered{place = Place, attempt = Attempt, id = Id} = Offered) ->
-    case inet_rdma_settlement_path:open(Settling, shm, Place, Attempt) of
+met(Settling, #offered{attempt = Attempt, id = Id} = Offered) ->
+    case inet_rdma_settlement_path:open_if_there(Settling, shm, Attempt) of
         {ok, Opened, Why} ->
             {move, Opened, Why};
         waiting ->
@@ -124,9 +116,9 @@ met(Settling, #offered{place = Place, attempt = Attempt, id = Id} = Offered) ->
 
 %% The reason to send an initiator that could not connect: the acceptor knows better why a queue pair was refused.
 -spec verdict(#settling{}, state(), Fabric :: atom(), Why :: binary()) -> [binary()].
-verdict(Settling, #offered{place = Place, attempt = Attempt, key = Key}, shm, Why) ->
+verdict(Settling, #offered{attempt = Attempt, key = Key}, shm, Why) ->
     %% The queue pair is opened only to learn the reason; no byte goes over it, and the peer has told no key.
-    case inet_rdma_settlement_path:open(keys(Settling, Key, key(Settling)), shm, Place, Attempt) of
+    case inet_rdma_settlement_path:open_if_there(keys(Settling, Key, key(Settling)), shm, Attempt) of
         {ok, Opened, _} -> inet_rdma_settlement_path:close(Settling, Opened), [Why];
         waiting -> [Why];
         {error, Reason} -> [reason(Reason)]
@@ -136,7 +128,7 @@ verdict(_Settling, #listening{fabric = Fabric}, Fabric, Why) ->
 verdict(_Settling, _State, _Fabric, _Why) ->
     [].
 
-%% The initiator has tried the place that the hello named, without a `try`.
+%% The initiator has tried the listener that the hello named, without a `try`.
 -spec offer_failed(#settling{}, state()) -> #settling{}.
 offer_failed(Settling, #offered{}) -> tried(Settling, shm);
 offer_failed(Settling, _State) -> Settling.
@@ -144,8 +136,7 @@ offer_failed(Settling, _State) -> Settling.
 -spec discard(#settling{}, state()) -> ok.
 discard(_Settling, nothing) ->
     ok;
-discard(Settling, #offered{place = Place, attempt = Attempt}) ->
-    ok = inet_rdma_settlement_path:close(Settling, Place),
+discard(_Settling, #offered{attempt = Attempt}) ->
     inet_rdma_nif:drop_attempt(Attempt);
 discard(_Settling, #listening{attempt = Attempt, id = Id}) ->
     inet_rdma_settlement_path:drop(Attempt, Id);
@@ -154,6 +145,8 @@ discard(Settling, #ready{opened = Opened}) ->
 
 %% The answer to a `try`.
 -spec listen(#settling{}, shm | verbs | tcp) -> nothing | #listening{} | #ready{}.
+listen(#settling{lacks = Why} = Settling, Fabric) when Why =/= none ->
+    cannot(Settling, Fabric, Why);
 listen(Settling, Fabric) ->
     IsAllowed = inet_rdma_settlement_policy:allows(Settling, Fabric),
     case IsAllowed andalso inet_rdma_settlement_path:own_addresses(Settling, Fabric) of

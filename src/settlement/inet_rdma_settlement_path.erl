@@ -1,13 +1,12 @@
 %% Opens a path of the settlement: makes a queue pair of one fabric, which becomes a link or a stream.
 %%
-%% The initiator connects (connect/5). The acceptor waits for it (expect/2), and opens the queue pair (open/3, or open/4
-%% in a place that it has reserved). The callbacks are those of the link or stream that is settled: inet_rdma_link,
-%% inet_rdma_session, inet_rdma_tls_stream.
+%% The initiator connects (connect/5). The acceptor waits for it (expect/2), and opens the queue pair (open/3). The
+%% callbacks are those of the session or stream that is settled: inet_rdma_session, inet_rdma_tls_stream.
 -module(inet_rdma_settlement_path).
 
 -export([connect/5, by_preference/2, expect/2, own_addresses/2, shm_address/0]).
--export([reserve/1, open/3, open/4, close/2, drop/2, key/1, keys/3]).
--export_type([place/0, opened/0]).
+-export([open/3, open_if_there/3, close/2, drop/2, key/1, keys/3]).
+-export_type([opened/0]).
 
 -include("inet_rdma_settling.hrl").
 
@@ -19,22 +18,18 @@
 
 %% tcp: of a stream.
 -type fabric() :: inet_rdma_options:fabric().
-%% A port that is reserved before the queue pair is there. For a session it is the session's port, with the queue pair's
-%% name once both sides know it. A stream needs none.
--type place() :: port() | {port(), Path :: pos_integer()} | none.
+%% The session's port, with the queue pair's name; none: a stream needs no port.
+-type place() :: {port(), Path :: pos_integer()} | none.
 -type opened() :: inet_rdma_queue:t() | inet_rdma_tls_stream:stream().
 
 %% The options for the queue pair.
 -callback config(inet_rdma_options:config()) -> inet_rdma_options:config().
-%% Not called for a session, which has its port already.
--callback reserve() -> {ok, place()} | {error, inet_rdma:reason()}.
-%% error: the place is given back. waiting: the outcome of the attempt is not there yet.
+%% waiting: the outcome of the attempt is not there yet.
 -callback open(place(), inet_rdma_nif:attempt(), Node :: binary() | none, inet_rdma_options:config(),
                inet_rdma_nif:protection()) ->
     {ok, opened(), Why :: binary()} | waiting | {error, inet_rdma:reason()}.
-%% Gives back what was opened or reserved.
--callback close(opened() | place()) -> ok.
--optional_callbacks([reserve/0]).
+%% Gives back what was opened.
+-callback close(opened()) -> ok.
 
 %% To the peer's listener, at one of these addresses.
 -spec connect(#settling{}, fabric(), inet:port_number(), inet_rdma_nif:token(), Addresses :: [binary()]) ->
@@ -143,39 +138,28 @@ own_address(#settling{channel = {Module, Channel}}) ->
 -spec shm_address() -> binary().
 shm_address() -> <<"127.0.0.1">>.
 
--spec reserve(#settling{}) -> {ok, place()} | {error, inet_rdma:reason()}.
-reserve(#settling{session_port = none, module = Module}) -> Module:reserve();
-reserve(#settling{session_port = Port}) -> {ok, Port}.
-
 -spec open(#settling{}, fabric(), inet_rdma_nif:attempt()) ->
           {ok, opened(), Why :: binary()} | {error, inet_rdma:reason()}.
 open(Settling, Fabric, Attempt) ->
-    case reserve(Settling) of
-        {ok, Place} ->
-            case open(Settling, Fabric, Place, Attempt) of
-                waiting -> close(Settling, Place), {error, timeout};
-                Opened -> Opened
-            end;
-        Error ->
-            ok = inet_rdma_nif:drop_attempt(Attempt),
-            Error
+    case open_if_there(Settling, Fabric, Attempt) of
+        waiting -> {error, timeout};
+        Opened -> Opened
     end.
 
-%% In a place that was reserved.
--spec open(#settling{}, fabric(), place(), inet_rdma_nif:attempt()) ->
+-spec open_if_there(#settling{}, fabric(), inet_rdma_nif:attempt()) ->
           {ok, opened(), Why :: binary()} | waiting | {error, inet_rdma:reason()}.
-open(#settling{module = Module, node = Node, config = Config} = Settling, Fabric, Place, Attempt) ->
-    Module:open(named(Settling, Place), Attempt, Node, Module:config(Config), protection(Settling, Fabric)).
+open_if_there(#settling{module = Module, node = Node, config = Config} = Settling, Fabric, Attempt) ->
+    Module:open(place(Settling), Attempt, Node, Module:config(Config), protection(Settling, Fabric)).
 
-named(#settling{session_port = none}, Place) -> Place;
-named(#settling{session_port = Port} = Settling, Port) -> {Port, path(Settling)}.
+place(#settling{session_port = none}) -> none;
+place(#settling{session_port = Port} = Settling) -> {Port, path(Settling)}.
 
 %% The number by which both sides of a session name the queue pair; the initiator chooses it.
 path(#settling{role = initiator, own = #{path := Path}}) -> Path;
 path(#settling{role = acceptor, peer = #{path := Path}}) -> Path;
 path(#settling{role = acceptor}) -> broken(<<"the peer gives the queue pair no name">>).
 
--spec close(#settling{}, opened() | place()) -> ok.
+-spec close(#settling{}, opened()) -> ok.
 close(#settling{module = Module}, Opened) -> Module:close(Opened).
 
 %% Gives up an attempt, and removes its message if it has come.

@@ -82,8 +82,9 @@ faster_cipher(#{}) -> inet_rdma_nif:cipher().
 -spec obstacle(fabric(), #settling{}) -> none | Why :: binary().
 obstacle(Fabric, #settling{node = none, own = Own, peer = Peer}) ->
     obstacle(Fabric, Own, Peer);
-obstacle(Fabric, #settling{own = Own, peer = Peer} = Settling) ->
+obstacle(Fabric, #settling{own = Own, peer = Peer, lacks = Lacks} = Settling) ->
     case {obstacle(Fabric, Own, Peer), Own, Peer} of
+        {none, _, _} when Lacks =/= none -> Lacks;
         %% With the option required the link cannot stay on TCP, so a path that failed recently is tried at once.
         {none, #{required := true}, _} -> none;
         {none, _, #{required := true}} -> none;

@@ -12,7 +12,7 @@
 
 -behaviour(inet_rdma_settlement_path).
 
--export([config/1, reserve/0, open/5, close/1]).
+-export([config/1, open/5, close/1]).
 -export([conn/1, is_encrypted/1, settle/3]).
 -export_type([stream/0]).
 
@@ -26,9 +26,6 @@
 -spec config(inet_rdma_options:config()) -> inet_rdma_options:config().
 config(Config) -> Config.
 
--spec reserve() -> {ok, none}.
-reserve() -> {ok, none}.
-
 %% The caller owns the stream.
 -spec open(none, inet_rdma_nif:attempt(), none, inet_rdma_options:config(), inet_rdma_nif:protection()) ->
           {ok, stream(), Why :: binary()} | waiting | {error, inet_rdma:reason()}.
@@ -38,8 +35,7 @@ open(none, Attempt, none, _Config, Protection) ->
         Other -> Other
     end.
 
--spec close(stream() | none) -> ok.
-close(none) -> ok;
+-spec close(stream()) -> ok.
 close(#stream{conn = Conn}) -> inet_rdma_nif:close(Conn).
 
 -spec conn(stream()) -> inet_rdma_nif:conn().

@@ -1,5 +1,5 @@
-%% The keys of an encrypted link or stream, which the two nodes tell each other over the TLS connection on which it
-%% began.
+%% The keys of an encrypted queue pair, which the two nodes tell each other over the TLS connection on which a stream
+%% began, or in band of a session.
 %%
 %% Each direction has keys of its own, with generations. The sides tell each other the keys of generation 0 in the
 %% settlement, fresh for each way that they try (first/1, pair/2). When a key nears its limit, the native side tells the
@@ -67,19 +67,17 @@ protection({Send, Receive}, Cipher, RekeyBytes) ->
 new(_Native, false) -> none;
 new(Native, true) -> #{native => Native, sending => 0, received => 0, next => none}.
 
-%% A message to a guard that owns the TLS connection, about keys or about the connection. gone: the connection has
-%% ended. unknown: another message.
+%% A message to a stream's guard, which owns the TLS connection, about keys or about the connection. gone: the connection
+%% has ended. unknown: another message.
 -spec handle(Message :: term(), t(), inet_rdma_transport:t()) ->
           {ok | changed, t()} | {error, fault()} | gone | unknown.
 handle({'$inet_rdma', _Id, key_due}, Keys, Connection) ->
     await_next(handle_due(Keys, over(Connection)), Connection);
-handle({'$inet_rdma', _Port, key_due, _State}, Keys, Connection) ->
-    await_next(handle_due(Keys, over(Connection)), Connection);
-handle({Tag, _Socket, Bytes}, Keys, Connection) when Tag =:= tcp; Tag =:= ssl ->
+handle({ssl, _Socket, Bytes}, Keys, Connection) ->
     await_next(handle_received(Keys, over(Connection), Bytes), Connection);
-handle({Tag, _Socket}, _Keys, _Connection) when Tag =:= tcp_closed; Tag =:= ssl_closed ->
+handle({ssl_closed, _Socket}, _Keys, _Connection) ->
     gone;
-handle({Tag, _Socket, _Reason}, _Keys, _Connection) when Tag =:= tcp_error; Tag =:= ssl_error ->
+handle({ssl_error, _Socket, _Reason}, _Keys, _Connection) ->
     gone;
 handle(_Message, _Keys, _Connection) ->
     unknown.

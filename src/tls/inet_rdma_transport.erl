@@ -2,8 +2,7 @@
 %%
 %% The handshake of the distribution and the settlement go over it. A session takes over its TCP socket. OTP carries a
 %% link without a session that stays on the connection: the VM's own port driver over TCP, ssl's processes over TLS.
-%% When such a link has moved to a queue pair, the connection carries only new keys over TLS, and the connection's end
-%% is the link's end.
+%% Beside a stream's queue pair the connection carries only new keys, and its end is the stream's end.
 -module(inet_rdma_transport).
 
 -behaviour(inet_rdma_settlement_message).
@@ -17,7 +16,7 @@
 %% For a link that stays.
 -export([before_nodeup/1, after_nodeup/1, controller/1, handshake_complete/3, tick/1, getstat/1, counts/1, setopts/2,
          getopts/2]).
-%% Used for links and streams that a queue pair carries.
+%% For its owners.
 -export([give/2, watch/1, close/1]).
 -export_type([t/0, tcp/0, driver/0, ends/0]).
 
@@ -277,12 +276,10 @@ give({tls, Socket, Sender}, Process) ->
         Error -> Error
     end.
 
-%% Watches a connection that should be silent: a packet, or the end, is a message as in active_once/1. Over TLS the end
-%% of ssl's sender is a message 'DOWN'.
+%% Watches the TLS connection of a stream, which should be silent: a packet, or the end, is a message as in
+%% active_once/1.
 -spec watch(t()) -> ok | {error, term()}.
-watch({tcp, _Driver, Socket}) -> inet:setopts(Socket, [binary, {packet, raw}, {active, once}]);
-watch({tls, Socket, Sender} = Connection) ->
-    _ = [monitor(process, Sender) || is_pid(Sender)],
+watch({tls, Socket, none} = Connection) ->
     _ = ssl:setopts(Socket, [{packet_size, ?SILENT_BYTES_MAX}]),
     active_once(Connection).
 

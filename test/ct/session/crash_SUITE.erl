@@ -23,13 +23,11 @@ suite() ->
 all() ->
     [{group, Group} || {Group, _, _} <- groups()].
 
-%% sealed: a session that began inside TLS, over encrypted shared memory. alone: a queue pair without a session.
+%% sealed: a session that began inside TLS, over encrypted shared memory.
 groups() ->
-    Links = [halt_with_a_slogan, signal, out_of_memory, under_traffic, both_nodes],
-    Sessions = Links ++ [while_suspended, just_resumed],
+    Sessions = [halt_with_a_slogan, signal, out_of_memory, under_traffic, both_nodes, while_suspended, just_resumed],
     Moving = [while_it_moves, without_its_tcp_connection],
-    [{tcp, [], Sessions}, {shm, [], Sessions ++ Moving}, {tls, [], Sessions}, {sealed, [], Sessions ++ Moving},
-     {alone, [], Links}].
+    [{tcp, [], Sessions}, {shm, [], Sessions ++ Moving}, {tls, [], Sessions}, {sealed, [], Sessions ++ Moving}].
 
 init_per_suite(Config) ->
     Config.
@@ -37,21 +35,20 @@ init_per_suite(Config) ->
 end_per_suite(_Config) ->
     ok.
 
-init_per_group(Group, Config) when Group =:= sealed; Group =:= alone ->
+init_per_group(sealed, Config) ->
     case inet_rdma_test_node:only_rdma(Config) of
         {skip, _} = Skip -> Skip;
-        _ -> over_shm(Group, inet_rdma_test_paths:init(tls, Config))
+        _ -> over_shm(inet_rdma_test_paths:init(tls, Config))
     end;
 init_per_group(Path, Config) ->
     inet_rdma_test_paths:init(Path, Config).
 
-over_shm(_Group, {skip, _} = Skip) ->
+over_shm({skip, _} = Skip) ->
     Skip;
-over_shm(Group, Config) ->
+over_shm(Config) ->
     {value, {options, #{rdma := Rdma, args := Args}}, Others} = lists:keytake(options, 1, Config),
-    Backend = [Arg || Group =:= alone, Arg <- ["-kernel", "inet_backend", "socket"]],
     Shm = [{fabric, shm}, {encrypt_shm, true} | lists:keydelete(fabric, 1, Rdma)],
-    [{options, #{rdma => Shm, args => Args ++ Backend}} | Others].
+    [{options, #{rdma => Shm, args => Args}} | Others].
 
 end_per_group(_Group, _Config) ->
     ok.

@@ -259,8 +259,7 @@ guard() ->
     end).
 
 guards() ->
-    [Pid || Pid <- processes(), process_info(Pid, initial_call) =:= {initial_call, {inet_rdma_link, guard, 1}}
-                orelse proc_lib:translate_initial_call(Pid) =:= {inet_rdma_session_guard, init, 1}].
+    [Pid || Pid <- processes(), proc_lib:translate_initial_call(Pid) =:= {inet_rdma_session_guard, init, 1}].
 
 %% A transaction that is over when it is done on all nodes that have a copy.
 write_to_table(Table, Key) ->

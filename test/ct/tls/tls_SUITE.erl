@@ -10,7 +10,8 @@
 -import(inet_rdma_test_link, [connect/2, supervisor/2, ended/1, gone/2]).
 
 -export([all/0, suite/0, init_per_testcase/2]).
--export([moves_to_shared_memory/1, stays_on_tls_with_plain_inet_tls/1, socket_that_is_kept/1, tcp_only_is_refused/1,
+-export([moves_to_shared_memory/1, stays_on_tls_with_plain_inet_tls/1, socket_that_is_kept/1,
+         socket_that_is_kept_and_required/1, tcp_only_is_refused/1,
          no_weaker_way/1, security_holds_until_the_end/1, security_asked_for_too_late/1, later_version_of_tls/1,
          wrong_starts/1, over_ipv6/1, mesh_of_both/1, simultaneous_connects/1, end_of_each_part/1,
          nothing_is_left_behind/1, socket_backend/1, last_read_of_tls/1,
@@ -22,9 +23,9 @@ suite() ->
 
 all() ->
     [
-        moves_to_shared_memory, stays_on_tls_with_plain_inet_tls, socket_that_is_kept, tcp_only_is_refused,
-        no_weaker_way, security_holds_until_the_end, security_asked_for_too_late, later_version_of_tls, wrong_starts,
-        over_ipv6, mesh_of_both, simultaneous_connects, end_of_each_part, nothing_is_left_behind,
+        moves_to_shared_memory, stays_on_tls_with_plain_inet_tls, socket_that_is_kept, socket_that_is_kept_and_required,
+        tcp_only_is_refused, no_weaker_way, security_holds_until_the_end, security_asked_for_too_late,
+        later_version_of_tls, wrong_starts, over_ipv6, mesh_of_both, simultaneous_connects, end_of_each_part, nothing_is_left_behind,
         socket_backend, last_read_of_tls, acceptor_answers_when_its_link_is_up, another_otp_with_inet_tls,
         another_otp_with_inet_rdma
     ].
@@ -166,23 +167,61 @@ begin_session(Tcp) ->
             gen_tcp:send(Tcp, <<"session">>)
     end.
 
-%% After TLS has not given back the socket of a link, further links to that node stay inside TLS for a while.
+%% After TLS has not given back the socket of a link, further links to that node stay inside TLS for a while, whichever
+%% path both nodes allow. Both say why.
 socket_that_is_kept(Config) ->
-    [A, B] = pair(Config, [{fabric, tcp}]),
+    [A, B] = pair(Config),
     [
         begin
-            ok = call(X, inet_rdma_links, failed, [{atom_to_binary(name(Y)), 0, leaving_tls}, <<"a reason">>, 60000]),
+            ok = gives_no_socket(X, Y, 60000),
             connect(X, Y),
-            stayed(X, Y, "TLS did not give its socket back lately: a reason"),
+            [stayed(P, Q, "TLS did not give its socket back lately: a reason") || {P, Q} <- [{X, Y}, {Y, X}]],
             ok = inet_rdma_test_link:exercise(X, Y),
             ok = inet_rdma_test_link:disconnect(X, Y),
-            ok = call(X, inet_rdma_links, failed, [{atom_to_binary(name(Y)), 0, leaving_tls}, <<"a reason">>, -1]),
+            connect(Y, X),
+            [stayed(P, Q, "the peer offers no session, its log says why") || {P, Q} <- [{X, Y}, {Y, X}]],
+            ok = inet_rdma_test_link:exercise(X, Y),
+            ok = inet_rdma_test_link:disconnect(X, Y),
+            ok = gives_no_socket(X, Y, -1),
             connect(X, Y),
-            ok = inet_rdma_test_link:await(X, Y, tcp),
+            ok = inet_rdma_test_link:await(X, Y, shm),
             ok = inet_rdma_test_link:disconnect(X, Y)
         end
      || {X, Y} <- [{A, B}, {B, A}]
     ].
+
+%% Such a link is refused on both sides, with the reason in both logs, if one of them requires more.
+socket_that_is_kept_and_required(Config) ->
+    [
+        begin
+            [A, B] = Nodes = start_all([
+                {Name, node_of(Config, "inet_rdma", good, [{required, Required}])}
+                || {Name, Required} <- [{"a", RequiredA}, {"b", RequiredB}]
+            ]),
+            ok = gives_no_socket(A, B, 60000),
+            [ok = call(Node, inet_rdma_test_log, install, []) || Node <- Nodes],
+            [
+                begin
+                    [ok = call(Node, inet_rdma_test_log, forget, []) || Node <- Nodes],
+                    ?assertEqual(false, call(X, net_kernel, connect_node, [name(Y)])),
+                    [inet_rdma_test_log:await(P, ["the option required forbids TLS", Why, name(Q)])
+                     || {P, Q} <- [{A, B}, {B, A}]],
+                    [gone(P, Q) || {P, Q} <- [{A, B}, {B, A}]]
+                end
+             || {X, Y, Why} <- [{A, B, "TLS did not give its socket back lately: a reason"},
+                                {B, A, "the peer offers no session, its log says why"}]
+            ],
+            ok = gives_no_socket(A, B, -1),
+            connect(A, B),
+            [ok = inet_rdma_test_link:await(P, Q, shm) || {P, Q} <- [{A, B}, {B, A}]],
+            inet_rdma_test_node:stop_all()
+        end
+     || {RequiredA, RequiredB} <- [{true, false}, {false, true}, {true, true}]
+    ].
+
+%% The node remembers for this time that TLS has not given back the socket of a link to the other one.
+gives_no_socket(X, Y, Ms) ->
+    call(X, inet_rdma_links, failed, [{atom_to_binary(name(Y)), 0, leaving_tls}, <<"a reason">>, Ms]).
 
 %% Neither connects to the other, nobody stays pending, and nothing harms the nodes.
 tcp_only_is_refused(Config) ->

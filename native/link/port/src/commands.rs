@@ -21,8 +21,8 @@ use crate::round_trips::ROUND_TRIPS;
 /// Commands of `port_control/3`; the carrier's inet_rdma_port has the same numbers. Fields have the byte order of this
 /// machine.
 mod command {
-    /// `<<Id:64, Path:64>>`: takes the connection with the number Id. Path 0: the connection is the link. Else it can
-    /// carry the session of [`ADOPT`], and both sides know it by the number Path.
+    /// `<<Id:64, Path:64>>`: takes the connection with the number Id. It can carry the session of [`ADOPT`], and both
+    /// sides know it by the number Path.
     pub const CARRY: u32 = 1;
     /// The port may give packets to the VM from now on.
     pub const START: u32 = 2;
@@ -30,11 +30,9 @@ mod command {
     pub const TICK: u32 = 3;
     /// Answers `<<Received:64, Sent:64, Queued:64>>`.
     pub const PACKETS: u32 = 4;
-    /// The TLS connection on which the link began has ended.
-    pub const PEER_GONE: u32 = 5;
     /// The calling process gets `{'$inet_rdma', Port, What, {State, Carrier, HasTcp}}`. State: `carried`; `suspected`:
     /// the path of this side's outgoing packets is; `suspended`: there is none. Carrier: that path, `tcp`, `queue_pair`
-    /// (also of a link without a session) or `none`. HasTcp: there is a TCP connection.
+    /// or `none`. HasTcp: there is a TCP connection.
     ///
     /// What: `key_due`: the sending key of a sealed link nears its limit, once for each key, at once if it does.
     /// `stalled`: the port is busy, and the peer takes nothing. `stall_ended`: it takes bytes again. `suspected`: the
@@ -151,7 +149,6 @@ pub(crate) fn execute(
     descriptors::refill();
     let mut fields = Fields(argument);
     let answered = match (command, link) {
-        (command::CARRY, link) => carry(port, link, &mut fields),
         (command::RESERVE, _) => {
             *lent = None;
             reserve(reserved, answer)
@@ -164,6 +161,7 @@ pub(crate) fn execute(
             (*reserved, *lent) = (None, None);
             Some(0)
         }
+        (command::CARRY, Some(link)) => carry(port, link, &mut fields),
         (command::ADOPT, link @ None) => adopt(link, &mut fields, answer),
         (command::ATTACH, Some(link)) => attach(link, reserved, &mut fields),
         (command::RESUME, Some(link)) => return resume(port, link, reserved, &mut fields, answer),
@@ -201,17 +199,10 @@ fn put_numbers(answer: &mut UninitSlice, numbers: &[u64]) -> Option<usize> {
     Some(size_of_val(numbers))
 }
 
-fn carry(port: Port, link: &mut Option<Link>, fields: &mut Fields<'_>) -> Option<usize> {
+fn carry(port: Port, link: &mut Link, fields: &mut Fields<'_>) -> Option<usize> {
     let (id, path) = (fields.u64()?, fields.u64()?);
     let carried = handover::take(id)?;
-    match (link, path) {
-        (link @ None, 0) => {
-            *link = Some(Link::over_queue(carried));
-            Some(0)
-        }
-        (Some(link), path @ 1..) => link.add_queue(port, carried, path).then_some(0),
-        _ => None,
-    }
+    (path > 0 && link.add_queue(port, carried, path)).then_some(0)
 }
 
 fn adopt(link: &mut Option<Link>, fields: &mut Fields<'_>, answer: &mut UninitSlice) -> Option<usize> {
@@ -225,7 +216,7 @@ fn adopt(link: &mut Option<Link>, fields: &mut Fields<'_>, answer: &mut UninitSl
     let cookie = fields.bytes(cookie_bytes.into())?;
     let secret = Secret::new(cookie, fields.bytes(16)?, fields.bytes(16)?);
     let name = secret.name();
-    *link = Some(Link::of_session(role, packet_max_bytes, secret));
+    *link = Some(Link::new(role, packet_max_bytes, secret));
     put(answer, &name)
 }
 
@@ -296,10 +287,6 @@ fn command_of(port: Port, link: &mut Link, command: u32, argument: &[u8], answer
             let (received, sent) = link.packets();
             put_numbers(answer, &[received, sent, link.unsent_bytes()])
         }
-        command::PEER_GONE => {
-            link.handle_peer_gone(port);
-            Some(0)
-        }
         command::WATCH => {
             link.watch(port);
             Some(0)
@@ -315,10 +302,10 @@ fn command_of(port: Port, link: &mut Link, command: u32, argument: &[u8], answer
             link.abandon(port, fields.u64()?);
             Some(0)
         }
-        command::PROVE => put(answer, &link.secret()?.prove(argument)),
+        command::PROVE => put(answer, &link.secret().prove(argument)),
         command::VERIFY => {
             let proof = fields.bytes(PROOF_BYTES)?;
-            match link.secret()?.is_proof(fields.0, proof) {
+            match link.secret().is_proof(fields.0, proof) {
                 true => put(answer, &[1]),
                 false => Some(0),
             }

@@ -10,8 +10,6 @@
 //! Packets arrive in `ready_input`: the VM's poll set watches the descriptors. After an arrival over a queue pair the
 //! port looks on by itself for a while (see [`crate::looking`]) before it arms the connection, so that a peer that
 //! answers at once need not make a system call.
-//!
-//! A link without a session to resume (one that began inside TLS) has a queue pair alone, and ends with it.
 
 mod coding;
 mod counts;
@@ -37,7 +35,6 @@ pub(crate) use self::counts::COUNTS;
 use self::notices::Loss;
 use self::timer::Timer;
 use crate::block::{Block, Held};
-use crate::handover::Carried;
 use crate::port::{Port, Process};
 use crate::queue::Queue;
 use crate::round_trips::RoundTrips;
@@ -57,8 +54,7 @@ pub enum Fate {
 /// One distribution link.
 pub struct Link {
     session: Session<Held, Block>,
-    /// None: the session cannot be resumed.
-    secret: Option<Secret>,
+    secret: Secret,
     tcp: Option<Tcp>,
     /// The addresses of the TCP connection on which the link began, which the VM has noted for its node, too. None:
     /// there was none yet.
@@ -117,28 +113,10 @@ struct Changes {
 
 impl Link {
     /// A link with a session that no path carries yet.
-    pub fn of_session(role: Role, packet_max_bytes: usize, secret: Secret) -> Link {
-        let mut link = Link::new(role, packet_max_bytes);
-        link.secret = Some(secret);
-        link
-    }
-
-    /// A link over a queue pair alone, from which no packet was read yet.
-    pub fn over_queue(carried: Carried) -> Link {
-        let mut link = Link::new(Role::Initiator, usize::MAX);
-        let queue = Queue::new(carried, 1);
-        link.session.add_path(queue.id(), false);
-        link.session.begin_on_queue();
-        // No other path can be tried beside it.
-        link.paths.add_exempt(Path::QueuePair);
-        link.queue = Some(queue);
-        link
-    }
-
-    fn new(role: Role, packet_max_bytes: usize) -> Link {
+    pub fn new(role: Role, packet_max_bytes: usize, secret: Secret) -> Link {
         Link {
             session: Session::new(role, packet_max_bytes),
-            secret: None,
+            secret,
             tcp: None,
             ends: None,
             codec: Codec::default(),
@@ -168,9 +146,9 @@ impl Link {
         }
     }
 
-    /// Proofs of the session's secret. None: the session cannot be resumed.
-    pub fn secret(&self) -> Option<&Secret> {
-        self.secret.as_ref()
+    /// Proofs of the session's secret.
+    pub fn secret(&self) -> &Secret {
+        &self.secret
     }
 
     /// Called when the VM knows the port as the link to its node: from now on the port gives packets to the VM, which

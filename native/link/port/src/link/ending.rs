@@ -10,17 +10,7 @@ use crate::port::Port;
 /// How long a port that is being closed waits for a peer that does not read the queued bytes.
 const FLUSH: Duration = Duration::from_secs(5);
 
-/// How long the port waits for bytes that the peer has sent, once the peer has ended the link.
-const LAST_WORDS: Duration = Duration::from_secs(2);
-
 impl Link {
-    /// Handles the end of the TLS connection on which the link began. Packets that the peer has sent before may still
-    /// be under way.
-    pub fn handle_peer_gone(&mut self, port: Port) {
-        self.end_within(LAST_WORDS);
-        self.schedule(port);
-    }
-
     /// Called when a process or the VM closes the port while bytes wait: the peer gets them if it reads in time.
     pub fn flush(&mut self, port: Port) {
         self.transmit(port);

@@ -138,7 +138,7 @@ impl Link {
         }
         let is_loss = matches!(reason, Closed::PeerGone | Closed::Fabric(_))
             && self.queue.as_ref().is_some_and(Queue::can_be_lost);
-        if !is_loss || self.secret.is_none() || self.deadline.is_some() {
+        if !is_loss || self.deadline.is_some() {
             return Fate::Ends;
         }
         self.lose_queue(port);
@@ -273,9 +273,7 @@ impl Link {
     fn adopt(&mut self, socket: OwnedFd, sealing: Option<&Sealing<'_>>) -> io::Result<Tcp> {
         let mut tcp = Tcp::adopt(socket);
         if let Some(sealing) = sealing {
-            let secret = self.secret.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
-            let role = self.session.role();
-            tcp.seal(&sealing.protection(secret, role)?);
+            tcp.seal(&sealing.protection(&self.secret, self.session.role())?);
         }
         tcp.compress(std::mem::take(&mut self.codec));
         Ok(tcp)
