@@ -67,8 +67,8 @@ protection({Send, Receive}, Cipher, RekeyBytes) ->
 new(_Native, false) -> none;
 new(Native, true) -> #{native => Native, sending => 0, received => 0, next => none}.
 
-%% A message to a stream's guard, which owns the TLS connection, about keys or about the connection. gone: the connection
-%% has ended. unknown: another message.
+%% A message to a stream's guard, which owns the TLS connection, about keys or about the connection. gone: the
+%% connection has ended. unknown: another message.
 -spec handle(Message :: term(), t(), inet_rdma_transport:t()) ->
           {ok | changed, t()} | {error, fault()} | gone | unknown.
 handle({'$inet_rdma', _Id, key_due}, Keys, Connection) ->

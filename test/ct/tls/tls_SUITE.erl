@@ -23,11 +23,11 @@ suite() ->
 
 all() ->
     [
-        moves_to_shared_memory, stays_on_tls_with_plain_inet_tls, socket_that_is_kept, socket_that_is_kept_and_required,
-        tcp_only_is_refused, no_weaker_way, security_holds_until_the_end, security_asked_for_too_late,
-        later_version_of_tls, wrong_starts, over_ipv6, mesh_of_both, simultaneous_connects, end_of_each_part, nothing_is_left_behind,
-        socket_backend, last_read_of_tls, acceptor_answers_when_its_link_is_up, another_otp_with_inet_tls,
-        another_otp_with_inet_rdma
+        moves_to_shared_memory, stays_on_tls_with_plain_inet_tls, socket_that_is_kept,
+        socket_that_is_kept_and_required, tcp_only_is_refused, no_weaker_way, security_holds_until_the_end,
+        security_asked_for_too_late, later_version_of_tls, wrong_starts, over_ipv6, mesh_of_both,
+        simultaneous_connects, end_of_each_part, nothing_is_left_behind, socket_backend, last_read_of_tls,
+        acceptor_answers_when_its_link_is_up, another_otp_with_inet_tls, another_otp_with_inet_rdma
     ].
 
 init_per_testcase(Case, Config) when Case =:= another_otp_with_inet_tls; Case =:= another_otp_with_inet_rdma ->
