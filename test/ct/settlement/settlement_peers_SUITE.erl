@@ -10,8 +10,9 @@
 -import(inet_rdma_test_link, [gone/2]).
 
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
--export([another_version/1, another_stream_version/1, stays_when_told_to/1, packets_right_behind_the_decision/1,
-         peers_that_hang_up/1, silent_peers/1, after_a_broken_settlement/1, late_answers_do_not_reach_the_link/1,
+-export([another_version/1, another_stream_version/1, stays_when_told_to/1, peer_without_a_session/1,
+         packets_right_behind_the_decision/1, peers_that_hang_up/1, silent_peers/1, after_a_broken_settlement/1,
+         late_answers_do_not_reach_the_link/1,
          failed_way_is_not_tried_again/1, strangers_at_the_one_off_listener/1, texts_outside_ascii/1,
          names_that_never_come_back/1]).
 
@@ -20,7 +21,8 @@ suite() ->
 
 all() ->
     [
-        another_version, another_stream_version, stays_when_told_to, packets_right_behind_the_decision,
+        another_version, another_stream_version, stays_when_told_to, peer_without_a_session,
+        packets_right_behind_the_decision,
         peers_that_hang_up, silent_peers, after_a_broken_settlement, late_answers_do_not_reach_the_link,
         failed_way_is_not_tried_again, strangers_at_the_one_off_listener, texts_outside_ascii,
         names_that_never_come_back
@@ -68,7 +70,7 @@ another_stream_version(_Config) ->
     end),
     with_peer(initiator, A, offered(), fun(Link, Peer) ->
         {hello, Facts} = inet_rdma_test_peer:hear(Link),
-        ok = inet_rdma_test_peer:say(Link, {hello, Facts}),
+        ok = inet_rdma_test_peer:say(Link, {hello, Facts#{path => 1}}),
         ok = inet_rdma_test_peer:say(Link, {'try', shm}),
         {listens, Port, _Token, _} = inet_rdma_test_peer:hear(Link),
         [{Socket, Greeting}] = stranger(Port, Greeting),
@@ -108,6 +110,36 @@ stays_when_told_to(_Config) ->
         up_on_tcp(A, Link, Peer, "another host")
     end).
 
+%% A peer without a session tries what it will, as one of an earlier version does: the link stays on TCP.
+peer_without_a_session(_Config) ->
+    A = node_with_sink([]),
+    Offer = #{offer => <<"inetrdma", 1:16, 0>>},
+    Why = "the peer offers no session",
+    with_peer(initiator, A, Offer, fun(Link, Peer) ->
+        {hello, Facts} = inet_rdma_test_peer:hear(Link),
+        ?assertNot(is_map_key(shm, Facts)),
+        ok = inet_rdma_test_peer:say(Link, {hello, Facts}),
+        [
+            begin
+                ok = inet_rdma_test_peer:say(Link, {'try', Fabric}),
+                ?assertMatch({failed, Fabric, <<"the peer offers no session", _/binary>>},
+                             inet_rdma_test_peer:hear(Link))
+            end
+         || Fabric <- [shm, verbs]
+        ],
+        ok = inet_rdma_test_peer:say(Link, {stay, <<"no way">>}),
+        {stayed} = inet_rdma_test_peer:hear(Link),
+        up_on_tcp(A, Link, Peer, "no way")
+    end),
+    with_peer(acceptor, A, Offer, fun(Link, Peer) ->
+        {hello, _} = inet_rdma_test_peer:hear(Link),
+        {hello, Facts} = same_host(A),
+        ok = inet_rdma_test_peer:say(Link, {hello, Facts#{shm => {1, 1}}}),
+        {stay, _} = inet_rdma_test_peer:hear(Link),
+        ok = inet_rdma_test_peer:say(Link, {stayed}),
+        up_on_tcp(A, Link, Peer, Why)
+    end).
+
 %% Packets of the distribution in the same segment as the last message of the settlement: none is lost or read as
 %% another.
 packets_right_behind_the_decision(_Config) ->
@@ -138,20 +170,22 @@ packets_right_behind_the_decision(_Config) ->
         {stayed} = inet_rdma_test_peer:hear(Link),
         Check(Link, Peer, "no way")
     end),
-    %% The same while the acceptor waits for the queue pair, and when the initiator has said that there is none.
+    %% The same while the acceptor waits for the queue pair, and when the initiator has said that there is none. An
+    %% acceptor that waits may have read bytes of a session behind the message: the initiator waits for `stayed`.
     with_peer(initiator, A, offered(), fun(Link, Peer) ->
         {hello, Facts} = inet_rdma_test_peer:hear(Link),
-        ok = inet_rdma_test_peer:say(Link, {hello, Facts}),
+        ok = inet_rdma_test_peer:say(Link, {hello, Facts#{path => 1}}),
         ok = inet_rdma_test_peer:say(Link, {'try', shm}),
         {listens, _, _, _} = inet_rdma_test_peer:hear(Link),
-        ok = inet_rdma_test_peer:glue(Link, [{message, {stay, <<"no way">>}} | Packets(Link)]),
+        ok = inet_rdma_test_peer:say(Link, {stay, <<"no way">>}),
         {stayed} = inet_rdma_test_peer:hear(Link),
+        ok = inet_rdma_test_peer:glue(Link, Packets(Link)),
         Check(Link, Peer, "no way")
     end),
     with_peer(initiator, A, offered(), fun(Link, Peer) ->
         {hello, Facts} = inet_rdma_test_peer:hear(Link),
         Failed = {failed, shm, <<"no memory">>},
-        Messages = [{hello, Facts}, Failed, {stay, <<"no way">>}],
+        Messages = [{hello, Facts#{path => 1}}, Failed, {stay, <<"no way">>}],
         ok = inet_rdma_test_peer:glue(Link, [{message, Message} || Message <- Messages] ++ Packets(Link)),
         Failed = inet_rdma_test_peer:hear(Link),
         {stayed} = inet_rdma_test_peer:hear(Link),
@@ -159,13 +193,14 @@ packets_right_behind_the_decision(_Config) ->
     end),
     with_peer(initiator, A, offered(), fun(Link, Peer) ->
         {hello, Facts} = inet_rdma_test_peer:hear(Link),
-        ok = inet_rdma_test_peer:say(Link, {hello, Facts}),
+        ok = inet_rdma_test_peer:say(Link, {hello, Facts#{path => 1}}),
         ok = inet_rdma_test_peer:say(Link, {'try', shm}),
         {listens, _, _, _} = inet_rdma_test_peer:hear(Link),
         Failed = {failed, shm, <<"no memory">>},
-        ok = inet_rdma_test_peer:glue(Link, [{message, Failed}, {message, {stay, <<"no way">>}} | Packets(Link)]),
+        ok = inet_rdma_test_peer:glue(Link, [{message, Failed}, {message, {stay, <<"no way">>}}]),
         Failed = inet_rdma_test_peer:hear(Link),
         {stayed} = inet_rdma_test_peer:hear(Link),
+        ok = inet_rdma_test_peer:glue(Link, Packets(Link)),
         Check(Link, Peer, "no way")
     end).
 
@@ -241,9 +276,11 @@ after_a_broken_settlement(_Config) ->
             ],
             inet_rdma_test_wait:until(settles_again, RetryMs, fun() ->
                 with_fake(Role, A, Fake, offered(), fun(#{residue := <<"inetrdma", 1:16, Flags, _/binary>>} = Link) ->
+                    Settles = Flags band 3 =:= 0,
+                    _ = [ok = inet_rdma_test_peer:carry(Link) || not Settles],
                     ok = inet_rdma_test_peer:hang_up(Link),
                     gone(A, Peer),
-                    Flags band 3 =:= 0
+                    Settles
                 end)
             end),
             inet_rdma_test_peer:close(Fake)
@@ -315,7 +352,7 @@ strangers_at_the_one_off_listener(_Config) ->
     #{os_pid := OsPid} = A,
     with_peer(initiator, A, offered(), fun(Link, Peer) ->
         {hello, Facts} = inet_rdma_test_peer:hear(Link),
-        ok = inet_rdma_test_peer:say(Link, {hello, Facts}),
+        ok = inet_rdma_test_peer:say(Link, {hello, Facts#{path => 1}}),
         ok = inet_rdma_test_peer:say(Link, {'try', shm}),
         {listens, Port, _Token, _} = inet_rdma_test_peer:hear(Link),
         #{memfd_maps := Maps} = inet_rdma_test_os:footprint(OsPid),

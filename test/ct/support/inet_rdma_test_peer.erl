@@ -1,6 +1,8 @@
 %% A peer that is no node: it does the handshake of the distribution by hand over gen_tcp, with the right cookie and an
 %% offer, and then says in the settlement whatever a case wants. Runs in the node that runs the tests.
 %%
+%% With an offer of a session the link on TCP is one: its packets are in frames, without sealing or compression.
+%%
 %% Functions fail (error/1) when the node under test does not do what the protocol says.
 -module(inet_rdma_test_peer).
 
@@ -12,8 +14,10 @@
 
 %% A name that EPMD knows, with its listening socket.
 -type peer() :: #{name := string(), node := node(), listener := gen_tcp:socket(), epmd := gen_tcp:socket()}.
-%% After the handshake. residue: what came behind the node's name.
--type link() :: #{socket := gen_tcp:socket(), node := node(), name := binary(), residue := binary()}.
+%% After the handshake. residue: what came behind the node's name. session: both offer one; its counters are the bytes
+%% of its stream that the peer has sent, and 1 once the settlement is over.
+-type link() :: #{socket := gen_tcp:socket(), node := node(), name := binary(), residue := binary(),
+                  session := none | counters:counters_ref()}.
 
 -define(TIMEOUT_MS, 20000).
 -define(CREATION, 7).
@@ -64,7 +68,7 @@ accept(#{listener := Listener, node := Node}, Options) ->
     {ok, <<$r, Theirs:32, Digest:16/binary>>} = recv(Socket),
     Digest = digest(Options, Mine),
     ok = gen_tcp:send(Socket, <<$a, (digest(Options, Theirs))/binary>>),
-    #{socket => Socket, node => Node, name => Name, residue => Residue}.
+    #{socket => Socket, node => Node, name => Name, residue => Residue, session => session(Options, Residue)}.
 
 %% Connects to a node under this name of its own; options as above.
 -spec connect(node(), node() | binary(), map()) -> link().
@@ -81,7 +85,12 @@ connect(To, Node, Options) ->
     ok = gen_tcp:send(Socket, <<$r, Mine:32, (digest(Options, Theirs))/binary>>),
     {ok, <<$a, Digest:16/binary>>} = recv(Socket),
     Digest = digest(Options, Mine),
-    #{socket => Socket, node => Node, name => Peer, residue => Residue}.
+    #{socket => Socket, node => Node, name => Peer, residue => Residue, session => session(Options, Residue)}.
+
+session(#{offer := <<"inetrdma", _:16, _:5, 1:1, _/bits>>}, <<"inetrdma", _:16, _:5, 1:1, _/bits>>) ->
+    counters:new(2, []);
+session(_Options, _Residue) ->
+    none.
 
 latin1(Node) when is_atom(Node) -> atom_to_binary(Node, latin1);
 latin1(Name) -> Name.
@@ -95,9 +104,9 @@ recv(Socket) -> gen_tcp:recv(Socket, 0, ?TIMEOUT_MS).
 -spec offer() -> binary().
 offer() -> offer(1).
 
-%% With this version of the settlement.
+%% With this version of the settlement. The peer is eager, offers a session and listens nowhere.
 -spec offer(non_neg_integer()) -> binary().
-offer(Version) -> <<"inetrdma", Version:16, 0>>.
+offer(Version) -> <<"inetrdma", Version:16, 2#1100, 0:16, (rand:bytes(16))/binary>>.
 
 hello() -> hello(#{}).
 
@@ -105,35 +114,51 @@ hello() -> hello(#{}).
 -spec hello(map()) -> {hello, map()}.
 hello(Facts) ->
     Elsewhere = #{fabric => auto, required => false, boot => <<"another host">>, netns => 1, user => 0, instance => 1,
-                  timeout_ms => 5000},
+                  timeout_ms => 5000, path => 1},
     {hello, maps:merge(Elsewhere, Facts)}.
 
 %% One message of the settlement.
 -spec say(link(), term()) -> ok | {error, term()}.
-say(Link, Message) -> say_raw(Link, term_to_binary(Message)).
+say(Link, Message) ->
+    settled(Message, Link),
+    say_raw(Link, term_to_binary(Message)).
+
+settled({stayed}, #{session := Session}) when Session =/= none -> counters:put(Session, 2, 1);
+settled(_Message, _Link) -> ok.
 
 -spec say_raw(link(), binary()) -> ok | {error, term()}.
 say_raw(#{socket := Socket}, Bytes) -> gen_tcp:send(Socket, Bytes).
 
 %% A message of the settlement and packets of the distribution, in one write.
 -spec glue(link(), [{message, term()} | {packet, iodata()}]) -> ok | {error, term()}.
-glue(#{socket := Socket}, Parts) ->
+glue(#{socket := Socket} = Link, Parts) ->
     ok = inet:setopts(Socket, [{packet, raw}]),
-    Result = gen_tcp:send(Socket, [framed(Part) || Part <- Parts]),
+    Result = gen_tcp:send(Socket, [framed(Part, Link) || Part <- Parts]),
     ok = inet:setopts(Socket, [{packet, 2}]),
     Result.
 
-framed({message, Term}) ->
+framed({message, Term}, Link) ->
+    settled(Term, Link),
     Bytes = term_to_binary(Term),
     <<(byte_size(Bytes)):16, Bytes/binary>>;
-framed({packet, Packet}) ->
-    [<<(iolist_size(Packet)):32>>, Packet].
+framed({packet, Packet}, #{session := none}) ->
+    [<<(iolist_size(Packet)):32>>, Packet];
+framed({packet, Packet}, #{session := Session}) ->
+    Bytes = iolist_size(Packet),
+    counters:add(Session, 1, 4 + Bytes),
+    frame(0, [<<Bytes:32>>, Packet]).
+
+%% It acknowledges nothing.
+frame(Kind, Bytes) -> [<<Kind, (iolist_size(Bytes)):24, 0:64>>, Bytes].
 
 %% The node's next message of the settlement.
 -spec hear(link()) -> term() | closed.
-hear(#{socket := Socket}) ->
+hear(#{socket := Socket} = Link) ->
     case recv(Socket) of
-        {ok, Bytes} -> binary_to_term(Bytes);
+        {ok, Bytes} ->
+            Message = binary_to_term(Bytes),
+            settled(Message, Link),
+            Message;
         {error, closed} -> closed
     end.
 
@@ -152,7 +177,11 @@ await_end(#{socket := Socket} = Link) ->
 
 %% The link stays on TCP: from here on packets of the distribution.
 -spec carry(link()) -> ok.
-carry(#{socket := Socket}) -> inet:setopts(Socket, [{packet, 4}]).
+carry(Link) ->
+    settled({stayed}, Link),
+    raw(Link).
+
+raw(#{socket := Socket}) -> inet:setopts(Socket, [{packet, raw}]).
 
 %% The packet that sends a term to a registered process.
 -spec packet(link(), atom(), term()) -> iodata().
@@ -168,7 +197,15 @@ bare(Term) ->
 
 %% Over a link that is carried.
 -spec send(link(), atom(), term()) -> ok | {error, term()}.
-send(#{socket := Socket} = Link, Name, Term) -> gen_tcp:send(Socket, packet(Link, Name, Term)).
+send(#{socket := Socket} = Link, Name, Term) -> gen_tcp:send(Socket, framed({packet, packet(Link, Name, Term)}, Link)).
 
 -spec hang_up(link()) -> ok.
-hang_up(#{socket := Socket}) -> gen_tcp:close(Socket).
+hang_up(#{socket := Socket, session := Session} = Link) ->
+    _ = [end_session(Link) || Session =/= none, counters:get(Session, 2) =:= 1],
+    gen_tcp:close(Socket).
+
+%% In order, as the node would wait for another connection. Bytes that were not read would reset this one.
+end_session(#{socket := Socket, session := Session} = Link) ->
+    _ = raw(Link),
+    _ = gen_tcp:send(Socket, frame(4, <<(counters:get(Session, 1)):64>>)),
+    await_end(Link).

@@ -17,7 +17,7 @@ offered() -> #{offer => inet_rdma_test_peer:offer()}.
 
 %% A node with a short bound of the settlement, that keeps its log and what is sent to the name sink_name/0.
 node_with_sink(Options) ->
-    Node = inet_rdma_test_node:start("a", #{rdma => [{connect_timeout_ms, ?BOUND_MS} | Options]}),
+    Node = inet_rdma_test_node:start("a", #{rdma => [{connect_timeout_ms, ?BOUND_MS}, {move, eager} | Options]}),
     ok = call(Node, inet_rdma_test_log, install, []),
     new_sink(Node),
     Node.
