@@ -14,8 +14,10 @@ new(#{via := Via} = Link) when Via =/= none ->
     {Offer#{settles := false, eager := false}, Port};
 new(#{role := Role, connection := Connection, listens := Listens, node := Node, offer := Peer,
       config := #{compress := Compress} = Config}) ->
-    Compresses = offered_compression(Compress, Connection),
-    Place = place(Role, Connection, Compresses, Node, Peer),
+    %% inet_rdma_nif may have been loaded anew: then it has no library.
+    HasLibrary = inet_rdma_nif:load() =:= ok,
+    Compresses = offered_compression(HasLibrary, Compress, Connection),
+    Place = place(HasLibrary, Role, Connection, Compresses, Node, Peer),
     Settles = inet_rdma_settlement_policy:settles(Node, Config, Place),
     case Place of
         {ok, Port} ->
@@ -30,10 +32,12 @@ new(#{role := Role, connection := Connection, listens := Listens, node := Node, 
 
 %% none: no session is offered. Inside TLS that is so, too, if TLS has lately not given back the socket of a link to
 %% that node, or without memory to decompress: an offer that says so names no cipher.
-place(Role, Connection, Compresses, Node, Peer) ->
+place(false, _Role, _Connection, _Compresses, _Node, _Peer) ->
+    none;
+place(true, Role, Connection, Compresses, Node, Peer) ->
     IsInClear = inet_rdma_transport:protocol(Connection) =:= tcp,
     CanLeaveTls = Compresses =/= none andalso inet_rdma_nodeup:can_leave_tls(Node),
-    case inet_rdma_nif:is_loaded() andalso (IsInClear orelse CanLeaveTls) of
+    case IsInClear orelse CanLeaveTls of
         true when Role =:= initiator; is_map_key(session, Peer), map_get(session, Peer) =/= none ->
             inet_rdma_session:reserve();
         true -> {ok, none};
@@ -42,8 +46,8 @@ place(Role, Connection, Compresses, Node, Peer) ->
 
 %% Whether this side compresses what it sends. none: neither side does, as there is no memory for what the peer would
 %% compress.
-offered_compression(Compress, Connection) ->
-    case inet_rdma_nif:is_loaded() andalso inet_rdma_nif:can_decompress() of
+offered_compression(HasLibrary, Compress, Connection) ->
+    case HasLibrary andalso inet_rdma_nif:can_decompress() of
         true -> compresses(Compress, Connection);
         false -> none
     end.
