@@ -212,8 +212,7 @@ options(Directory, More) ->
     inet_rdma_test_node:alone(#{rdma => [{flight_directory, list_to_atom(Directory)} | More], args => []}).
 
 record(A, #{node := NameB}, Count) ->
-    Record = fun(Number) -> inet_rdma_recorder:record(test, NameB, #{amount => Number}) end,
-    call(A, lists, foreach, [Record, lists:seq(1, Count)]).
+    call(A, inet_rdma_test_events, record, [NameB, Count]).
 
 await_last(Config, A, Number) ->
     inet_rdma_test_wait:until({in_file, Number}, 60000, fun() ->

@@ -2,7 +2,7 @@
 %% telemetry. Runs in the node under test.
 -module(inet_rdma_test_events).
 
--export([install/0, use_stand_in/1, logged/0, executed/0, log/2, execute/4]).
+-export([install/0, use_stand_in/1, logged/0, executed/0, log/2, execute/4, record/2]).
 
 -spec install() -> ok.
 install() ->
@@ -48,3 +48,8 @@ logged() -> kept(logged).
 executed() -> kept(executed).
 
 kept(Kind) -> [What || {_, Is, What} <- ets:tab2list(?MODULE), Is =:= Kind].
+
+%% Gives the flight recorder this number of events, which they have as their amounts.
+-spec record(node(), pos_integer()) -> ok.
+record(Node, Count) ->
+    lists:foreach(fun(Number) -> inet_rdma_recorder:record(test, Node, #{amount => Number}) end, lists:seq(1, Count)).
