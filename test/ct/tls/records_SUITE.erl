@@ -12,6 +12,9 @@
 
 %% Commands of the port; native/link/port/src/entry.rs has the same numbers.
 -define(CARRY, 1).
+-define(ADOPT, 7).
+-define(MOVE, 8).
+-define(PACKET_MAX, 2_000_000).
 -define(START, 2).
 -define(TICK, 3).
 -define(WATCH, 6).
@@ -275,13 +278,18 @@ links(More) ->
     process_flag(trap_exit, true),
     {Left, Right} = attempts(),
     {Mine, Theirs} = protections(inet_rdma_nif:cipher(), More),
-    {link(Left, Mine), link(Right, Theirs)}.
+    Nonces = rand:bytes(32),
+    {link(1, Nonces, Left, Mine), link(0, Nonces, Right, Theirs)}.
 
-link(Attempt, Protection) ->
+%% A port with a session, which the queue pair carries from its begin on.
+link(IsInitiator, Nonces, Attempt, Protection) ->
     Config = maps:from_list([{Key, Default} || {Key, _, _, Default} <- inet_rdma_options:list()]),
     Port = open_port({spawn_driver, inet_rdma_nif:driver()}, [binary]),
     {ok, Link, Id, <<"shm">>, _} = inet_rdma_nif:link(Attempt, <<"no node">>, Config, Protection),
-    [] = port_control(Port, ?CARRY, <<Id:64/native, 0:64>>),
+    Adopted = port_control(Port, ?ADOPT, <<IsInitiator:8, ?PACKET_MAX:32/native, 0:16, Nonces/binary>>),
+    ?assertEqual(16, length(Adopted)),
+    [] = port_control(Port, ?CARRY, <<Id:64/native, 1:64/native>>),
+    [] = port_control(Port, ?MOVE, []),
     [] = port_control(Port, ?START, []),
     {Port, Link}.
 
