@@ -4,6 +4,8 @@ defmodule InetRdma.DoctorTest do
 
   import ExUnit.CaptureIO
 
+  @compile {:no_warn_undefined, :inet_rdma_doctor}
+
   alias Mix.Tasks.InetRdma.Doctor
 
   setup do
