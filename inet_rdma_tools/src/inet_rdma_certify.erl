@@ -61,7 +61,7 @@ paths(Doctor, #{networks := Networks} = Peer) -> inet_rdma_certify_path:of_hosts
 wanted(all, Found) -> Found;
 wanted(Names, Found) ->
     Chosen = [Path || #{id := Id, fabric := Fabric} = Path <- Found,
-                     lists:any(fun(Name) -> is_named(Name, binary_to_list(Id), atom_to_list(Fabric)) end, Names)],
+                      lists:any(fun(Name) -> is_named(Name, binary_to_list(Id), atom_to_list(Fabric)) end, Names)],
     case [Name || Name <- Names, not lists:any(fun(#{id := Id, fabric := Fabric}) ->
               is_named(Name, binary_to_list(Id), atom_to_list(Fabric)) end, Found)] of
         [] -> Chosen;
@@ -88,13 +88,13 @@ plan(Paths, #{minutes := Minutes, length := Wanted, path_seconds := Seconds}) ->
                                                  full when Minutes >= ?MINUTES -> {full, ?MINUTES, Minutes};
                                                  _ -> {quick, ?QUICK_MINUTES, min(Minutes, ?QUICK_MINUTES)}
                                              end,
-    WayMs = case Seconds of
+    PathMs = case Seconds of
                 default -> min(?PATH_MS, round(PlannedMinutes * 60000 * ?PLANNED / max(1, Paths)));
                 _ -> 1000 * Seconds
             end,
     %% More minutes than usual are for a slow machine: it has that much more time for each check.
-    #{length => Length, slowness => max(1, Minutes / UsualMinutes), survival_ms => WayMs div 4, soak_ms => WayMs div 3,
-      speed_ms => WayMs div 4,
+    #{length => Length, slowness => max(1, Minutes / UsualMinutes),
+      survival_ms => PathMs div 4, soak_ms => PathMs div 3, speed_ms => PathMs div 4,
       rounds => case Length of quick -> 3; full -> 7 end}.
 
 of_path(#{id := Id} = Path, Plan, DeadlineMs, #{contract := Contract} = Options) ->
@@ -208,7 +208,7 @@ usage() ->
     "\n"
     "  --quick           about 3 minutes; without it at most 15\n"
     "  --minutes N       at most so long; more than 15, or 3 with --quick, is for a slow machine\n"
-    "  --path-seconds N  plan so long for each path; default: what the minutes allow, and 240 at most\n"
+    "  --path-seconds N  the time planned for each path; default: what --minutes allows, at most 240\n"
     "  --paths NAME,...  shm, tcp, verbs (all devices) or names of devices; default: all that are here\n"
     "  --out DIR         where report.html and report.json go\n"
     "  --contract FILE   the program of the contract suite; an archive has it\n"

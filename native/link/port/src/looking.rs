@@ -7,8 +7,8 @@
 //! find one packet each, and an armed port finds twenty per wake-up.
 //!
 //! So a port whose wake-ups bring many packets sleeps. Between that case and a lone request, arrivals do not tell which
-//! mode is better: the port tries both ways in turn, and continues with the one that brought more packets. While trials
-//! give equal results, they become rarer. A port with little traffic always sleeps. A port whose scheduler has other
+//! mode is better: the port tries both in turn, and continues with the one that brought more packets. While trials give
+//! equal results, they become rarer. A port with little traffic always sleeps. A port whose scheduler has other
 //! work ends its trial at once and sleeps: its looks come late, and its peer sends no wake-up meanwhile.
 
 use std::time::{Duration, Instant};
