@@ -3,35 +3,27 @@
 %% Internal: use inet_rdma. Shapes and errors stand at the functions in native/nif/src.
 -module(inet_rdma_nif).
 
--export([listen/5, accept/2, stop_accepting/1, close_listener/1, log_limit/0, log_admits/1]).
--export([addresses/1, check_verbs/0, verbs_devices/0]).
--export([connect/6, expect_shm/3, expect/5, notify/1, drop_attempt/1, stream/2]).
--export([shm_file/3, check_shm_directory/3, remove_shm_file/0, connect_shm_file/4]).
--export([clocks/0, identity/0, token/0, nonce/0, is_local/1, verbs_addresses/1]).
--export([send/3, leave/3, recv/2, arm/1, arm_writer/1, disarm/1, framing/3]).
--export([active/3, active_left/1, make_passive/1, post_send/4, post_recv/4, cancel/2, posted/1]).
--export([own/2, owner/1, set_options/2, options/1, finish/1, stop_reading/1, close/1]).
--export([statistics/1, all_statistics/0, link/4, link_end/1, release_link/1, link_numbers/0, take_back/1,
-         can_decompress/0]).
--export([cipher/0, link_receive_key/3, link_send_key/3, receive_key/3, send_key/3, guard/1, end_stream/2]).
--export([load/0, is_loaded/0, driver/0, loaded/0, features/0]).
--export([flight_start/3, flight_record/6, flight_recent/2, taken/1, option_values/0, reason_shapes/0]).
+%% The functions of the native library.
+-define(NATIVE, [
+    listen/5, accept/2, stop_accepting/1, close_listener/1, log_limit/0, log_admits/1,
+    addresses/1, check_verbs/0, verbs_devices/0,
+    connect/6, expect_shm/3, expect/5, notify/1, drop_attempt/1, stream/2,
+    shm_file/3, check_shm_directory/3, remove_shm_file/0, connect_shm_file/4,
+    clocks/0, identity/0, token/0, nonce/0, is_local/1, verbs_addresses/1,
+    send/3, leave/3, recv/2, arm/1, arm_writer/1, disarm/1, framing/3,
+    active/3, active_left/1, make_passive/1, post_send/4, post_recv/4, cancel/2, posted/1,
+    own/2, owner/1, set_options/2, options/1, finish/1, stop_reading/1, close/1,
+    statistics/1, all_statistics/0, link/4, link_end/1, release_link/1, link_numbers/0, take_back/1, can_decompress/0,
+    cipher/0, link_receive_key/3, link_send_key/3, receive_key/3, send_key/3, guard/1, end_stream/2,
+    flight_start/3, flight_record/6, flight_recent/2, taken/1, option_values/0, reason_shapes/0, loaded/0, features/0
+]).
+
+-export(?NATIVE).
+-export([load/0, is_loaded/0, driver/0]).
 -export_type([attempt/0, cipher/0, conn/0, guard/0, key/0, protection/0, framing/0, listener/0, link/0, packets/0]).
 -export_type([log_limit/0, token/0]).
 
--nifs([listen/5, accept/2, stop_accepting/1, close_listener/1, log_limit/0, log_admits/1]).
--nifs([addresses/1, check_verbs/0, verbs_devices/0]).
--nifs([connect/6, expect_shm/3, expect/5, notify/1, drop_attempt/1, stream/2]).
--nifs([shm_file/3, check_shm_directory/3, remove_shm_file/0, connect_shm_file/4]).
--nifs([clocks/0, identity/0, token/0, nonce/0, is_local/1, verbs_addresses/1]).
--nifs([send/3, leave/3, recv/2, arm/1, arm_writer/1, disarm/1, framing/3]).
--nifs([active/3, active_left/1, make_passive/1, post_send/4, post_recv/4, cancel/2, posted/1]).
--nifs([own/2, owner/1, set_options/2, options/1, finish/1, stop_reading/1, close/1]).
--nifs([cipher/0, link_receive_key/3, link_send_key/3, receive_key/3, send_key/3, guard/1, end_stream/2]).
--nifs([flight_start/3, flight_record/6, flight_recent/2, taken/1, option_values/0, reason_shapes/0]).
--nifs([statistics/1, all_statistics/0, link/4, link_end/1, release_link/1, link_numbers/0, take_back/1,
-       can_decompress/0]).
--nifs([loaded/0, features/0]).
+-nifs(?NATIVE).
 
 -type conn() :: reference().
 -type listener() :: reference().
