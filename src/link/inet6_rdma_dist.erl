@@ -1,14 +1,10 @@
 %% The distribution carrier over IPv6: `erl -proto_dist inet6_rdma`. See inet_rdma_dist.
 -module(inet6_rdma_dist).
 
--export([listen/1, listen/2, accept/1, accept_connection/5, setup/5, close/1, select/1, address/0, is_node_name/1]).
+-export([listen/2, accept/1, accept_connection/5, setup/5, close/1, select/1, address/0, is_node_name/1]).
 -export([setopts/2, getopts/2, childspecs/0]).
 
 -define(DRIVER, inet6_tcp).
-
-listen(Name) ->
-    {ok, Host} = inet:gethostname(),
-    listen(Name, Host).
 
 listen(Name, Host) -> inet_rdma_dist:gen_listen(?DRIVER, Name, Host).
 accept(Listen) -> inet_rdma_dist:gen_accept(?DRIVER, Listen).

@@ -2,22 +2,11 @@
 %%
 %% To all other nodes a node with this carrier is an inet_tcp node: it listens, accepts, registers and connects by the
 %% functions of inet_tcp_dist. A link between two nodes with this carrier moves to shared memory or to an RDMA device
-%% once both have proved the cookie. The parties of a link:
-%%
-%% * the connection supervisor: process of dist_util, spawned here (do_accept/7, do_setup/7). Handshake over TCP,
-%%   settlement (inet_rdma_nodeup, inet_rdma_settlement), then ticks;
-%% * the TCP socket on which the link began. With a peer that runs another carrier it is the VM's distribution
-%%   controller, as with inet_tcp. With the option `security tls` TLS has it (inet_rdma_transport, inet_rdma_tls);
-%% * the port: a linked-in driver in the NIF's library (native/link/port), linked to the supervisor, and the VM's
-%%   distribution controller. It takes packets from the VM and gives packets to the VM, over TCP or a queue pair;
-%% * the guard (inet_rdma_session_guard): a sleeping process that logs events of the session, and has a lost TCP
-%%   connection made anew;
-%% * the peer.
-%%
-%% Polling threads have no part in a link: the VM's own poll set watches its descriptors.
+%% once both have proved the cookie. docs/ARCHITECTURE.md lists the parties of a link, among them the connection
+%% supervisor: a process of dist_util that is spawned here (do_accept/7, do_setup/7).
 -module(inet_rdma_dist).
 
--export([listen/1, listen/2, accept/1, accept_connection/5, setup/5, close/1, select/1, address/0, is_node_name/1]).
+-export([listen/2, accept/1, accept_connection/5, setup/5, close/1, select/1, address/0, is_node_name/1]).
 -export([setopts/2, getopts/2, childspecs/0]).
 %% Called by inet6_rdma_dist, for the other address family.
 -export([gen_listen/3, gen_close/2, gen_accept/2, gen_accept_connection/6, gen_setup/6, gen_select/2, gen_address/1]).
@@ -50,10 +39,6 @@
 
 %% The address and the TCP port on which this node accepts connections by this driver.
 -define(LISTENS(Driver), {?MODULE, listens, Driver}).
-
-listen(Name) ->
-    {ok, Host} = inet:gethostname(),
-    listen(Name, Host).
 
 listen(Name, Host) -> gen_listen(?DRIVER, Name, Host).
 accept(Listen) -> gen_accept(?DRIVER, Listen).
@@ -245,16 +230,9 @@ receive_packet(Length, Timeout, #{connection := Connection}) ->
 %% own.
 received(Message, #supervised{link = #{config := none, connection := Connection} = Link} = Supervised) ->
     First = list_to_binary(Message),
-    case {inet_rdma_resume:is_resume(First), inet_rdma_detour:is_request(First)} of
-        {true, _} ->
-            ok = inet_rdma_modules:load_all(),
-            resumed(inet_rdma_resume:accept(Connection, First));
-        {_, true} ->
-            ok = inet_rdma_modules:load_all(),
-            ok = inet_rdma_detour_relay:accept(Connection, First),
-            exit(shutdown);
-        {false, false} ->
-            received(Message, Supervised#supervised{link = Link#{config := inet_rdma_dist_start:config(no_node)}})
+    case inet_rdma_resume:is_resume(First) orelse inet_rdma_detour:is_request(First) of
+        true -> serve(Connection, First);
+        false -> received(Message, Supervised#supervised{link = Link#{config := inet_rdma_dist_start:config(no_node)}})
     end;
 received([$N | _] = Message, #supervised{link = #{role := Role, node := Known} = Link} = Supervised) ->
     {Name, Offer} = inet_rdma_offer:parse(Role, list_to_binary(Message)),
@@ -268,13 +246,15 @@ received(Message, Supervised) ->
     keep(Supervised),
     {ok, Message}.
 
-%% No handshake follows: the connection now belongs to the port of a session, or was refused, which is counted. The exit
+%% No handshake follows: the connection now belongs to the port of a session or to a relay, or was refused. The exit
 %% reason also ends the linked timer of the set-up time, as the end of a handshake does.
--spec resumed(ok | refused) -> no_return().
-resumed(ok) ->
-    exit(shutdown);
-resumed(refused) ->
-    inet_rdma_links:count(resume_refused),
+-spec serve(inet_rdma_transport:t(), FirstMessage :: binary()) -> no_return().
+serve(Connection, First) ->
+    ok = inet_rdma_modules:load_all(),
+    _ = case inet_rdma_resume:is_resume(First) of
+            true -> inet_rdma_resume:accept(Connection, First) =:= ok orelse inet_rdma_links:count(resume_refused);
+            false -> inet_rdma_detour_relay:accept(Connection, First)
+        end,
     exit(shutdown).
 
 pre_nodeup(_Socket) ->
