@@ -25,12 +25,11 @@
 %% What a link calls further until it is up, on either side, and when it ends in order. inet_rdma_crash keeps keys out
 %% of crash reports. Another module of this library is called only behind load_all/0.
 -define(LINK, [inet_rdma_clock, inet_rdma_controller, inet_rdma_crash, inet_rdma_detour, inet_rdma_detour_return,
-               inet_rdma_ip, inet_rdma_link_event, inet_rdma_link_log, inet_rdma_lookup,
-               inet_rdma_nodeup, inet_rdma_offer, inet_rdma_own_offer, inet_rdma_port, inet_rdma_resume,
-               inet_rdma_session, inet_rdma_session_data, inet_rdma_session_events, inet_rdma_session_guard,
-               inet_rdma_session_idle, inet_rdma_session_keys, inet_rdma_session_loss, inet_rdma_session_mover,
-               inet_rdma_settlement_message, inet_rdma_settlement_policy, inet_rdma_setup, inet_rdma_told,
-               inet_rdma_transport]).
+               inet_rdma_ip, inet_rdma_link_event, inet_rdma_link_log, inet_rdma_nodeup, inet_rdma_offer,
+               inet_rdma_own_offer, inet_rdma_port, inet_rdma_resume, inet_rdma_session, inet_rdma_session_data,
+               inet_rdma_session_events, inet_rdma_session_guard, inet_rdma_session_idle, inet_rdma_session_keys,
+               inet_rdma_session_loss, inet_rdma_session_mover, inet_rdma_settlement_message,
+               inet_rdma_settlement_policy, inet_rdma_setup, inet_rdma_told, inet_rdma_transport]).
 
 %% Modules of OTP that a link calls until it is up, and those that a loss, an attempt to resume or the log lines about
 %% them call. What a node has loaded behind its first link, and behind a loss, was compared.

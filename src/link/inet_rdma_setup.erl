@@ -37,12 +37,12 @@
 connect(Driver, Node, LongOrShortNames, Config, {Timer, SetupMs}) ->
     case may_detour(Config) andalso inet_rdma_detour:has_neighbours(atom_to_binary(Node)) of
         false ->
-            {Host, Listens, Version} = inet_rdma_lookup:find(Driver, Node, LongOrShortNames),
+            {Host, Listens, Version} = inet_rdma_tcp:find(Driver, Node, LongOrShortNames),
             dist_util:reset_timer(Timer),
             Connection = connected(to(Driver, Host, Listens, net_kernel:connecttime()), Node, Listens),
             begun_directly(Connection, Host, Listens, Version);
         true ->
-            any_way(Driver, Node, inet_rdma_lookup:split(Driver, Node, LongOrShortNames), Timer, SetupMs)
+            any_way(Driver, Node, inet_rdma_tcp:split(Driver, Node, LongOrShortNames), Timer, SetupMs)
     end.
 
 %% A link over a neighbour is a session on TCP.
@@ -79,7 +79,7 @@ reached(_UnreachableOrUnknown, Node, _Host, _Timer) ->
 
 %% Tries the addresses in turn, each for its share of the time that is left.
 directly(Driver, {Name, Host}, Until) ->
-    case inet_rdma_bounded:tied_call(inet_rdma_lookup, places, [Driver, Name, Host], left(Until)) of
+    case inet_rdma_bounded:tied_call(inet_rdma_tcp, places, [Driver, Name, Host], left(Until)) of
         {ok, Places} -> any(Places, Driver, {Name, Host}, Until, {unreachable, none});
         _ -> {unreachable, none}
     end.
@@ -108,7 +108,7 @@ stronger({unreachable, _}, Failure) -> Failure;
 stronger(Before, _Failure) -> Before.
 
 port(unknown, Name, Ip, AtMost) ->
-    case inet_rdma_bounded:tied_call(inet_rdma_lookup, port_please, [Name, Ip], left(AtMost)) of
+    case inet_rdma_bounded:tied_call(inet_rdma_tcp, port_please, [Name, Ip], left(AtMost)) of
         {ok, Answer} -> Answer;
         _ -> no_answer
     end;

@@ -1,12 +1,26 @@
-%% OTP's distribution over TCP under this carrier, by the functions of inet_tcp_dist. inet_rdma_tls is its counterpart
-%% over TLS.
+%% OTP's distribution over TCP under this carrier: the functions of inet_tcp_dist, and copies of what it does not export
+%% (split/3, find/3, accepted/2), as of OTP 25. inet_rdma_tls is the counterpart over TLS, where nodes are found by this
+%% module, too.
+%%
+%% A name that is not legal and a node that is not found end the calling process, a connection supervisor, as with
+%% inet_tcp.
 -module(inet_rdma_tcp).
 
 -export([listen/3, accept/2, select/2, address/1]).
 -export([accepted/2, connect/4]).
+-export([find/3, split/3, name_and_host/1, places/3, port_please/2]).
 
 -include_lib("kernel/include/dist_util.hrl").
 -include_lib("kernel/include/logger.hrl").
+
+%% An address of a node's host, and the port of its listener where that is known without its name server.
+-type place() :: {inet:ip_address(), unknown | {inet:port_number(), Version :: term()}}.
+
+%% Addresses of one name.
+-define(ADDRESSES_MAX, 4).
+
+%% The version of the handshake of all nodes since OTP 23 ("Distribution Handshake" in the ERTS documentation).
+-define(VERSION, 6).
 
 listen(Driver, Name, Host) -> inet_tcp_dist:gen_listen(Driver, Name, Host).
 accept(Driver, Listen) -> inet_tcp_dist:gen_accept(Driver, Listen).
@@ -46,4 +60,94 @@ connect(Driver, {Ip, TcpPort}, Options, TimeoutMs) ->
     case Driver:connect(Ip, TcpPort, Options ++ [{active, false}, {packet, 2}], TimeoutMs) of
         {ok, Socket} -> {ok, inet_rdma_transport:tcp(Driver, Socket)};
         Error -> Error
+    end.
+
+%% Where a node listens, as its EPMD says.
+-spec find(inet_rdma_transport:driver(), node(), longnames | shortnames) ->
+          {Host :: string(), {inet:ip_address(), inet:port_number()}, Version :: term()}.
+find(Driver, Node, LongOrShortNames) ->
+    {Name, Host} = split(Driver, Node, LongOrShortNames),
+    case address_please(Driver, Name, Host) of
+        {ok, Ip, TcpPort, Version} ->
+            {Host, {Ip, TcpPort}, Version};
+        {ok, Ip} ->
+            case (net_kernel:epmd_module()):port_please(Name, Ip) of
+                {port, TcpPort, Version} -> {Host, {Ip, TcpPort}, Version};
+                _ -> ?shutdown(Node)
+            end;
+        _ ->
+            ?shutdown(Node)
+    end.
+
+%% Long names have a dot in the host or are an address; short ones have none.
+-spec split(inet_rdma_transport:driver(), node(), longnames | shortnames) -> {Name :: string(), Host :: string()}.
+split(Driver, Node, LongOrShortNames) ->
+    case dist_util:split_node(Node) of
+        {node, Name, Host} ->
+            case {LongOrShortNames, lists:member($., Host), Driver:parse_address(Host)} of
+                {longnames, false, {error, _}} ->
+                    ?LOG_ERROR("** System running to use fully qualified hostnames **~n** Hostname ~ts is illegal **",
+                               [Host]),
+                    ?shutdown(Node);
+                {shortnames, true, _} ->
+                    ?LOG_ERROR("** System NOT running to use fully qualified hostnames **~n"
+                               "** Hostname ~ts is illegal **", [Host]),
+                    ?shutdown(Node);
+                _ ->
+                    {Name, Host}
+            end;
+        _ ->
+            ?LOG_ERROR("** Nodename ~tp illegal **", [Node]),
+            ?shutdown(Node)
+    end.
+
+%% The parts of the name of a node that has had a link.
+-spec name_and_host(Node :: binary()) -> {Name :: string(), Host :: string()}.
+name_and_host(Node) ->
+    [Name, Host] = string:split(binary_to_list(Node), "@"),
+    {Name, Host}.
+
+%% As the EPMD module answers, or OTP's for one that has no such function.
+address_please(Driver, Name, Host) ->
+    Epmd = net_kernel:epmd_module(),
+    Resolver = case erlang:function_exported(Epmd, address_please, 3) of
+                   true -> Epmd;
+                   false -> erl_epmd
+               end,
+    Resolver:address_please(Name, Host, Driver:family()).
+
+%% All addresses that the EPMD module or the name of the host gives.
+-spec places(inet_rdma_transport:driver(), Name :: string(), Host :: string()) -> [place()].
+places(Driver, Name, Host) ->
+    case address_please(Driver, Name, Host) of
+        {ok, Ip, TcpPort, Version} -> [{Ip, {TcpPort, Version}}];
+        {ok, Ip} -> [{Each, unknown} || Each <- [Ip | others(net_kernel:epmd_module(), Host, Ip, Driver)]];
+        _ -> []
+    end.
+
+%% A name can have more than one address. An EPMD module of its own has chosen one.
+others(erl_epmd, Host, First, Driver) ->
+    case inet:getaddrs(Host, Driver:family()) of
+        {ok, Ips} -> lists:sublist(lists:delete(First, Ips), ?ADDRESSES_MAX - 1);
+        {error, _} -> []
+    end;
+others(_Epmd, _Host, _First, _Driver) -> [].
+
+%% unknown: the name server at this address does not know the node. OTP's EPMD module says `noport` also of one that
+%% does not answer; only its list of names shows that it has.
+-spec port_please(Name :: string(), inet:ip_address()) ->
+          {ok, {inet:port_number(), Version :: term()}} | unknown | no_answer.
+port_please(Name, Ip) ->
+    Epmd = net_kernel:epmd_module(),
+    case Epmd:port_please(Name, Ip) of
+        {port, TcpPort, Version} -> {ok, {TcpPort, Version}};
+        _ ->
+            case erlang:function_exported(Epmd, names, 1) andalso Epmd:names(Ip) of
+                {ok, Names} when is_list(Names) ->
+                    case lists:keyfind(Name, 1, Names) of
+                        {Name, TcpPort} -> {ok, {TcpPort, ?VERSION}};
+                        false -> unknown
+                    end;
+                _ -> no_answer
+            end
     end.

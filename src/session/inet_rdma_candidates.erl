@@ -261,17 +261,14 @@ has_descriptors() ->
 
 -spec looked_up(Node :: binary(), inet_rdma_transport:driver()) -> no_return().
 looked_up(Node, Driver) ->
-    {Name, Host} = inet_rdma_lookup:name_and_host(Node),
-    Epmd = net_kernel:epmd_module(),
-    exit({found, case inet_rdma_lookup:address_please(Epmd, [Name, Host, Driver:family()]) of
-                     {ok, Ip, Port, _Version} -> found([Ip], none, {known, Port, false});
-                     {ok, Ip} ->
-                         Asked = case Epmd of
-                                     erl_epmd -> Ip;
-                                     _ -> none
-                                 end,
-                         found([Ip | inet_rdma_lookup:others(Epmd, Host, Ip, Driver)], Asked, asked(Epmd, Name, Ip));
-                     _ -> found([], none, no_answer)
+    {Name, Host} = inet_rdma_tcp:name_and_host(Node),
+    IsEpmd = net_kernel:epmd_module() =:= erl_epmd,
+    exit({found, case inet_rdma_tcp:places(Driver, Name, Host) of
+                     [{Ip, {Port, _Version}}] -> found([Ip], none, {known, Port, false});
+                     [{Ip, unknown} | _] = Places ->
+                         Asked = case IsEpmd of true -> Ip; false -> none end,
+                         found([Each || {Each, unknown} <- Places], Asked, asked(Name, Ip, IsEpmd));
+                     [] -> found([], none, no_answer)
                  end}).
 
 found(Ips, Asked, Answer) ->
@@ -281,21 +278,9 @@ found(Ips, Asked, Answer) ->
                 end,
     #{addresses => Addresses, servers => Ips, asked => Asked, answer => Answer}.
 
-%% EPMD drops a node when that ends. What another module answers may be a constant. `noport` also stands for a name
-%% server that does not answer; only its list of names shows that it has.
-asked(Epmd, Name, Ip) ->
-    case Epmd:port_please(Name, Ip) of
-        {port, Port, _Version} -> {known, Port, Epmd =:= erl_epmd};
-        _ -> listed(Epmd, Name, Ip)
-    end.
-
-listed(Epmd, Name, Ip) ->
-    case erlang:function_exported(Epmd, names, 1) andalso Epmd:names(Ip) of
-        {ok, Names} ->
-            case lists:keyfind(Name, 1, Names) of
-                {Name, Port} -> {known, Port, Epmd =:= erl_epmd};
-                false -> unknown
-            end;
-        _ ->
-            no_answer
+%% EPMD drops a node when that ends. What another module answers may be a constant.
+asked(Name, Ip, IsEpmd) ->
+    case inet_rdma_tcp:port_please(Name, Ip) of
+        {ok, {Port, _Version}} -> {known, Port, IsEpmd};
+        UnknownOrNoAnswer -> UnknownOrNoAnswer
     end.

@@ -149,7 +149,7 @@ connect_to(tcp, _Via, Session, TimeoutMs) ->
     dial(Session, TimeoutMs);
 connect_to(tls, Via, Session, TimeoutMs) ->
     Deadline = deadline(TimeoutMs),
-    {_, Host} = inet_rdma_lookup:name_and_host(Via),
+    {_, Host} = inet_rdma_tcp:name_and_host(Via),
     case dial(Session, TimeoutMs) of
         {ok, Connection} -> inet_rdma_tls:connect_over(Connection, Host, [{log_level, warning}], left(Deadline));
         Error -> Error

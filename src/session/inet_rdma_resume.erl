@@ -130,7 +130,7 @@ secure(tcp, Connection, _Node, _TimeoutMs) ->
     {ok, Connection};
 secure(tls, Connection, Node, TimeoutMs) ->
     %% ssl logs each attempt that fails as a notice. The end of the loss is logged once, with the last one's reason.
-    {_, Host} = inet_rdma_lookup:name_and_host(Node),
+    {_, Host} = inet_rdma_tcp:name_and_host(Node),
     inet_rdma_tls:connect_over(Connection, Host, [{log_level, warning}], TimeoutMs).
 
 introduce(#{session := Session} = Dialling) ->
