@@ -212,7 +212,7 @@ settle(Controller, PortOrLacks, Link) ->
     case Settled of
         {move, Queue, Why} ->
             %% gone: the link's next step finds its port closed.
-            _ = inet_rdma_session:move(Queue),
+            _ = inet_rdma_queue:move(Queue),
             settled(info, Node, Controller, Queue, {up, inet_rdma_queue:fabric(Queue), Why});
         {stay, Why, Tried} ->
             inet_rdma_links:count({stayed, Tried}),

@@ -4,7 +4,7 @@
 -compile({no_auto_import, [statistics/1]}).
 
 -export([open/0, reserve/1, close/1, is_link/1, start/1, tick/1, getstat/1, command/2, command/3]).
--export([with_socket/3]).
+-export([prove/2, is_proof/3, suspend/2, with_socket/3]).
 -export([counts/1, statistics/1, is_carried_by_queue/1, sealing/1, compression/1, round_trips/1]).
 %% Called by inet_rdma_bounded.
 -export([use_socket/3]).
@@ -193,6 +193,27 @@ number_list([], <<>>) ->
 
 number(float, <<Number:64/native-float>>) -> Number;
 number(_Kind, <<Number:64/native>>) -> Number.
+
+%% The session's proof of these bytes. Empty: the port is closed.
+-spec prove(port(), iodata()) -> Proof :: binary().
+prove(Port, Bytes) ->
+    case command(Port, prove, Bytes) of
+        {ok, Proof} -> Proof;
+        {error, closed} -> <<>>
+    end.
+
+-spec is_proof(port(), Proof :: binary(), iodata()) -> boolean().
+is_proof(Port, Proof, Bytes) -> command(Port, verify, [Proof, Bytes]) =:= {ok, <<1>>}.
+
+%% Gives the TCP connection up for this attempt. The result is what this side has received, and its queue pair.
+%% superseded: a newer attempt is under way, or the port is closed.
+-spec suspend(port(), Attempt :: pos_integer()) ->
+          {ok, Received :: non_neg_integer(), Path :: non_neg_integer()} | superseded.
+suspend(Port, Attempt) ->
+    case command(Port, suspend, <<Attempt:64/native>>) of
+        {ok, <<Received:64/native, Path:64/native>>} -> {ok, Received, Path};
+        _ -> superseded
+    end.
 
 %% The result of a function for a socket of inet, which has another descriptor of the TCP connection. A process of its
 %% own calls the function: a caller that is killed leaves no descriptor behind, nor one that is closed while inet has

@@ -1,7 +1,9 @@
 %% A queue pair that carries a session, under the session's port.
 -module(inet_rdma_queue).
 
--export([config/1, open/6, port/1, fabric/1, keys/1, ended/1, release/1]).
+-behaviour(inet_rdma_settlement_path).
+
+-export([config/1, open/5, close/1, move/1, fabric/1, keys/1, ended/1, release/1]).
 -export_type([t/0]).
 
 %% A map, as a guard keeps it while this module may be loaded anew.
@@ -14,10 +16,10 @@ config(Config) -> Config#{mode := dynamic, landing_buffers := 0}.
 
 %% Gives the port the queue pair of an attempt. No byte goes over it yet. Path: the number of the queue pair in its
 %% session. waiting: the outcome of the attempt is not there yet.
--spec open(port(), Path :: pos_integer(), inet_rdma_nif:attempt(), Node :: binary(), inet_rdma_options:config(),
+-spec open({port(), Path :: pos_integer()}, inet_rdma_nif:attempt(), Node :: binary(), inet_rdma_options:config(),
            inet_rdma_nif:protection()) ->
           {ok, t(), Why :: binary()} | waiting | {error, inet_rdma:reason()}.
-open(Port, Path, Attempt, Node, Config, Protection) ->
+open({Port, Path}, Attempt, Node, Config, Protection) ->
     case inet_rdma_nif:link(Attempt, Node, Config, Protection) of
         {ok, Native, Id, Fabric, Why} ->
             case inet_rdma_port:command(Port, carry, <<Id:64/native, Path:64/native>>) of
@@ -31,8 +33,20 @@ open(Port, Path, Attempt, Node, Config, Protection) ->
             Other
     end.
 
--spec port(t()) -> port().
-port(#{port := Port}) -> Port.
+%% Gives up the queue pair; the session's port stays.
+-spec close(t()) -> ok.
+close(#{port := Port}) ->
+    _ = inet_rdma_port:command(Port, drop),
+    ok.
+
+%% Makes this side send over the queue pair from now on. If the port is not started yet, both sides begin on it. gone:
+%% the peer has closed it.
+-spec move(t()) -> ok | gone.
+move(#{port := Port}) ->
+    case inet_rdma_port:command(Port, move) of
+        {ok, _} -> ok;
+        {error, closed} -> gone
+    end.
 
 -spec fabric(t()) -> binary().
 fabric(#{fabric := Fabric}) -> Fabric.

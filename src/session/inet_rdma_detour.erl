@@ -135,7 +135,7 @@ refused(Via, Node, Reason) ->
           {ok, inet_rdma_transport:t()} | {error, term()}.
 ask({Via, Session}, Node, Owner, TimeoutMs) ->
     Deadline = deadline(TimeoutMs),
-    case connect_to(inet_rdma_session:protocol(Session), Via, Session, TimeoutMs) of
+    case connect_to(Via, Session, TimeoutMs) of
         {ok, Connection} ->
             case request(Session, Node, Connection, Deadline) of
                 ok -> hand_over(inet_rdma_session:take(Session, Connection), Owner);
@@ -145,13 +145,10 @@ ask({Via, Session}, Node, Owner, TimeoutMs) ->
             Error
     end.
 
-connect_to(tcp, _Via, Session, TimeoutMs) ->
-    dial(Session, TimeoutMs);
-connect_to(tls, Via, Session, TimeoutMs) ->
+connect_to(Via, Session, TimeoutMs) ->
     Deadline = deadline(TimeoutMs),
-    {_, Host} = inet_rdma_tcp:name_and_host(Via),
     case dial(Session, TimeoutMs) of
-        {ok, Connection} -> inet_rdma_tls:connect_over(Connection, Host, [{log_level, warning}], left(Deadline));
+        {ok, Connection} -> inet_rdma_session:secure(Session, Connection, Via, left(Deadline));
         Error -> Error
     end.
 
@@ -350,11 +347,6 @@ challenge(Session, Before) -> prove(Session, ["detour challenge", Before]).
 -spec is_proof(inet_rdma_session:t(), Proof :: binary(), Before :: binary()) -> boolean().
 is_proof(Session, Proof, Before) -> verify(Session, Proof, ["detour asker", Before]).
 
-prove(Session, Bytes) ->
-    case inet_rdma_port:command(inet_rdma_session:port(Session), prove, Bytes) of
-        {ok, Proof} -> Proof;
-        {error, closed} -> <<>>
-    end.
+prove(Session, Bytes) -> inet_rdma_port:prove(inet_rdma_session:port(Session), Bytes).
 
-verify(Session, Proof, Bytes) ->
-    inet_rdma_port:command(inet_rdma_session:port(Session), verify, [Proof, Bytes]) =:= {ok, <<1>>}.
+verify(Session, Proof, Bytes) -> inet_rdma_port:is_proof(inet_rdma_session:port(Session), Proof, Bytes).

@@ -254,13 +254,8 @@ is_under_way(#dialer{attempts = Attempts}) ->
 %% attempts are closed by then.
 give_up(Number, #dialer{port = Port}) ->
     case inet_rdma_port:reserve(Port) of
-        ok ->
-            case inet_rdma_port:command(Port, suspend, <<Number:64/native>>) of
-                {ok, <<Received:64/native, Path:64/native>>} -> {ok, Received, Path};
-                _ -> superseded
-            end;
-        Error ->
-            Error
+        ok -> inet_rdma_port:suspend(Port, Number);
+        Error -> Error
     end.
 
 %% Stops these attempts, and waits for their ends.

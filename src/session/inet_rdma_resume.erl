@@ -24,6 +24,8 @@
 -export([attempt/1, is_resume/1, accept/2]).
 -export_type([dialling/0, result/0]).
 
+-import(inet_rdma_port, [prove/2, is_proof/3, suspend/2]).
+
 -define(MAGIC, "inet_rdma resume").
 -define(VERSION, 1).
 %% First byte of the message by which an acceptor that does not know the session names itself.
@@ -78,7 +80,7 @@ connected(#{session := Session, node := Node, to := To, is_narrow := IsNarrow, f
     case connect(Dialling) of
         {ok, Tcp} ->
             TookMs = erlang:monotonic_time(millisecond) - Started,
-            case secure(inet_rdma_session:protocol(Session), Tcp, Node, handshake_ms(Dialling, TookMs)) of
+            case inet_rdma_session:secure(Session, Tcp, Node, handshake_ms(Dialling, TookMs)) of
                 %% The way may drop the peer's certificates, as large packets.
                 {error, timeout} when To =/= detour, not IsNarrow ->
                     Facts = #{cause => timeout, why => "small segments follow"},
@@ -126,18 +128,11 @@ connect(#{session := Session, to := Address, is_narrow := IsNarrow}) ->
     Options = [?SYN_ONCE_AGAIN | inet_rdma_transport:connect_options()] ++ [?SMALL_SEGMENTS || IsNarrow],
     inet_rdma_transport:connect(inet_rdma_session:driver(Session), Address, Options, ?CONNECT_MS).
 
-secure(tcp, Connection, _Node, _TimeoutMs) ->
-    {ok, Connection};
-secure(tls, Connection, Node, TimeoutMs) ->
-    %% ssl logs each attempt that fails as a notice. The end of the loss is logged once, with the last one's reason.
-    {_, Host} = inet_rdma_tcp:name_and_host(Node),
-    inet_rdma_tls:connect_over(Connection, Host, [{log_level, warning}], TimeoutMs).
-
 introduce(#{session := Session} = Dialling) ->
     case inet_rdma_port:command(inet_rdma_session:port(Session), attempt) of
         {ok, <<Attempt:64/native>>} ->
             Name = inet_rdma_session:name(Session),
-            Nonce = nonce(),
+            Nonce = inet_rdma_nif:nonce(),
             Said = <<Name/binary, Attempt:64, Nonce/binary>>,
             challenged(ask(<<?MAGIC, ?VERSION, Said/binary>>, Dialling), Attempt, Said, Dialling);
         {error, closed} ->
@@ -263,7 +258,7 @@ does_not_know(Connection) ->
 challenge(Session, Attempt, Before, Connection) ->
     Port = inet_rdma_session:port(Session),
     Ends = inet_rdma_transport:ends(Connection),
-    Nonce = nonce(),
+    Nonce = inet_rdma_nif:nonce(),
     Said = <<Before/binary, Nonce/binary>>,
     _ = send(Connection, [$c, Nonce, prove(Port, ["challenge", Said])]),
     case inet_rdma_transport:recv_message(Connection, ?TIMEOUT_MS) of
@@ -291,22 +286,6 @@ challenge(Session, Attempt, Before, Connection) ->
 
 remember(Session, {ok, {_Own, {Ip, _}}}) -> inet_rdma_links:add_reached(inet_rdma_session:name(Session), {from, Ip});
 remember(_Session, {error, _}) -> ok.
-
-nonce() -> inet_rdma_nif:nonce().
-
-prove(Port, Bytes) ->
-    case inet_rdma_port:command(Port, prove, Bytes) of
-        {ok, Proof} -> Proof;
-        {error, closed} -> <<>>
-    end.
-
-is_proof(Port, Proof, Bytes) -> inet_rdma_port:command(Port, verify, [Proof, Bytes]) =:= {ok, <<1>>}.
-
-suspend(Port, Attempt) ->
-    case inet_rdma_port:command(Port, suspend, <<Attempt:64/native>>) of
-        {ok, <<Received:64/native, Path:64/native>>} -> {ok, Received, Path};
-        _ -> superseded
-    end.
 
 resume(Session, Attempt, Connection, <<Received:64, Path:64>>, Said) ->
     inet_rdma_session:resume(Session, Attempt, Connection, {Received, Path}, Said).

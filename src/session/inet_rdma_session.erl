@@ -16,15 +16,12 @@
 %% when nothing was received for net_ticktime.
 -module(inet_rdma_session).
 
--behaviour(inet_rdma_settlement_path).
 -behaviour(inet_rdma_settlement_message).
 
--export([reserve/0, new/4, attach/2, resume/5, take/2, first_options/1]).
+-export([reserve/0, new/4, attach/2, resume/5, secure/4, take/2, first_options/1]).
 -export([port/1, name/1, role/1, protocol/1, driver/1, setopts/2, getopts/2, ends/1]).
 -export([hold_ms/1, stop_process/1, stand_by/1, stand_by/2, carry/1]).
 
-%% Callbacks of a settlement, for the queue pair of a session.
--export([config/1, open/5, close/1, move/1]).
 %% Callbacks of a settlement, for messages in band of the session.
 -export([passive/1, active_once/1, send_message/2, recv_message/2]).
 -export_type([t/0, link/0]).
@@ -150,6 +147,17 @@ resume(#{port := Port, name := Name, driver := Driver} = Session, Attempt, Conne
         {error, Reason} ->
             {failed, Reason}
     end.
+
+%% Takes a connection to the session's peer, or to a node over which the peer is reached, inside TLS, if the session
+%% began inside it. The handshake has this time.
+-spec secure(t(), inet_rdma_transport:tcp(), Node :: binary(), TimeoutMs :: timeout()) ->
+          {ok, inet_rdma_transport:t()} | {error, term()}.
+secure(#{sealing := none}, Connection, _Node, _TimeoutMs) ->
+    {ok, Connection};
+secure(#{}, Connection, Node, TimeoutMs) ->
+    {_, Host} = inet_rdma_tcp:name_and_host(Node),
+    %% ssl logs each attempt that fails as a notice. The end of the loss is logged once, with the last one's reason.
+    inet_rdma_tls:connect_over(Connection, Host, [{log_level, warning}], TimeoutMs).
 
 %% The TCP connection of a connection to or from the session's peer.
 -spec take(t(), inet_rdma_transport:t()) ->
@@ -281,32 +289,6 @@ ends(#{driver := Driver} = Session) ->
     with_socket(Session, fun(Socket) -> inet_rdma_transport:ends(inet_rdma_transport:tcp(Driver, Socket)) end).
 
 with_socket(#{port := Port, driver := Driver}, Use) -> inet_rdma_port:with_socket(Port, Driver, Use).
-
-%% The options for the queue pair.
--spec config(inet_rdma_options:config()) -> inet_rdma_options:config().
-config(Config) -> inet_rdma_queue:config(Config).
-
-%% Gives the session's port a queue pair.
--spec open({port(), Path :: pos_integer()}, inet_rdma_nif:attempt(), Node :: binary(), inet_rdma_options:config(),
-           inet_rdma_nif:protection()) ->
-          {ok, inet_rdma_queue:t(), Why :: binary()} | waiting | {error, inet_rdma:reason()}.
-open({Port, Path}, Attempt, Node, Config, Protection) ->
-    inet_rdma_queue:open(Port, Path, Attempt, Node, Config, Protection).
-
-%% Gives up the queue pair; the session's port stays.
--spec close(inet_rdma_queue:t()) -> ok.
-close(Queue) ->
-    _ = inet_rdma_port:command(inet_rdma_queue:port(Queue), drop),
-    ok.
-
-%% Makes this side send over the queue pair from now on. If the port is not started yet, both sides begin on it. gone:
-%% the peer has closed it.
--spec move(inet_rdma_queue:t()) -> ok | gone.
-move(Queue) ->
-    case inet_rdma_port:command(inet_rdma_queue:port(Queue), move) of
-        {ok, _} -> ok;
-        {error, closed} -> gone
-    end.
 
 %% A message of the peer's settlement comes as {session, Port, Bytes} to the process that settles, which the guard ends
 %% when the TCP connection is lost.

@@ -325,7 +325,7 @@ may_begin(Message, #{session := Session, queue := Queue, loss := Loss}) ->
         andalso inet_rdma_session:role(Session) =:= acceptor andalso not inet_rdma_detour:is_detoured(Session).
 
 settled({settled, {move, Queue, Why}}, Guarded) ->
-    case inet_rdma_session:move(Queue) of
+    case inet_rdma_queue:move(Queue) of
         ok ->
             #{mover := Mover} = Moved = standing_by(carried_by(Queue, Why, Guarded)),
             ok = inet_rdma_session_log:moved_up(inet_rdma_session_data:fabric(Guarded),

@@ -1,7 +1,7 @@
 %% Opens a path of the settlement: makes a queue pair of one fabric, which becomes a link or a stream.
 %%
 %% The initiator connects (connect/5). The acceptor waits for it (expect/2), and opens the queue pair (open/3). The
-%% callbacks are those of the session or stream that is settled: inet_rdma_session, inet_rdma_tls_stream.
+%% callbacks are those of a session's queue pair (inet_rdma_queue) or of a stream (inet_rdma_tls_stream).
 -module(inet_rdma_settlement_path).
 
 -export([connect/5, by_preference/2, expect/2, own_addresses/2, shm_address/0]).

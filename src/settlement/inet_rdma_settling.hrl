@@ -4,7 +4,7 @@
     %% The channel for its messages, and the callbacks of that (inet_rdma_settlement_message).
     channel :: {inet_rdma_transport, inet_rdma_transport:t()} | {inet_rdma_session, inet_rdma_session:t()},
     %% The callbacks of what is settled (inet_rdma_settlement_path).
-    module = inet_rdma_session :: inet_rdma_session | inet_rdma_tls_stream,
+    module = inet_rdma_queue :: inet_rdma_queue | inet_rdma_tls_stream,
     %% The port of the session that gets the queue pair; none: a link without a session, or a stream.
     session_port = none :: port() | none,
     %% Why no path may be tried for a link: it has no session.

@@ -97,7 +97,7 @@ act_one({hello, More}, Port) ->
 act_one(place, Port) ->
     {ok, Config} = inet_rdma_options:node(),
     Token = inet_rdma_nif:token(),
-    OfLink = inet_rdma_session:config(Config),
+    OfLink = inet_rdma_queue:config(Config),
     {ok, Attempt, _Id, Place} = inet_rdma_nif:expect_shm(Token, 60000, OfLink#{fabric := shm}),
     %% It ends when the term is garbage.
     _ = put(Token, Attempt),
