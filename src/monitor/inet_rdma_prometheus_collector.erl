@@ -17,9 +17,6 @@
 %% TLS, that carries the packets; undefined before the link is up.
 -type link() :: #{node := node(), state := atom(), owner := pid() | undefined, controller := port() | pid() | undefined,
                   info := inet_rdma:info() | undefined}.
-%% Each fact is asked for by itself. A fact that cannot be had (the link has just ended, the carrier does not count it)
-%% is absent; the others do not depend on it.
--type fact() :: {ok, term()} | absent.
 -type type() :: gauge | counter.
 -type metric() :: {Labels :: [{atom(), term()}], number()}.
 %% Where values come from: a count of inet:getstat/1, an item of port_info/2 or process_info/2, or a function of a link.
@@ -55,22 +52,24 @@ family(Callback, Name, Type, Help, Metrics) ->
 helpers() ->
     list_to_atom("prometheus_model_helpers").
 
-%% The values of all links. A link whose facts cannot be had has none.
+%% The values of all links. A link whose fact cannot be had has none: it has just ended, or its carrier does not count
+%% that. The other facts do not depend on it.
 values(Source, Counted) ->
     lists:append([try values(Source, Link, Counts) catch _:_ -> [] end || {Link, Counts} <- Counted]).
 
 values({count, Key}, Link, Counts) -> [{peer(Link), Value} || {Name, Value} <- Counts, Name =:= Key];
-values({port, Item}, Link, _Counts) -> metric(peer(Link), port(Link, Item));
-values({process, Item}, Link, _Counts) -> metric(supervisor(Link), process(Link, Item));
+values({port, Item}, #{controller := Port} = Link, _Counts) ->
+    {Item, Value} = erlang:port_info(Port, Item),
+    [{peer(Link), Value}];
+values({process, Item}, #{owner := Owner} = Link, _Counts) ->
+    {Item, Value} = erlang:process_info(Owner, Item),
+    [{supervisor(Link), Value}];
 values(Source, Link, _Counts) -> Source(Link).
 
 peer(#{node := Node}) -> [{peer, Node}].
 
 %% The label by which prometheus_vm_dist_collector tells the processes of a link apart.
 supervisor(#{node := Node}) -> [{peer, Node}, {type, dist}].
-
-metric(Labels, {ok, Value}) when is_number(Value) -> [{Labels, Value}];
-metric(_Labels, absent) -> [].
 
 %% The series of prometheus_vm_dist_collector.
 -spec distribution() -> [{atom(), type(), Help :: string(), source()}].
@@ -104,8 +103,8 @@ distribution() ->
      {node_queue_size_bytes, gauge,
       "Bytes in the runtime system's output queue of the link, ahead of its port; -1: some.", fun node_queue/1}].
 
-process_status(Link) ->
-    {ok, Status} = process(Link, status),
+process_status(#{owner := Owner} = Link) ->
+    {status, Status} = erlang:process_info(Owner, status),
     place(supervisor(Link), Status, [exiting, suspended, runnable, garbage_collecting, running, waiting]).
 
 node_state(#{state := State} = Link) ->
@@ -115,12 +114,11 @@ node_state(#{state := State} = Link) ->
 place(Labels, State, States) ->
     [{Labels, Number} || {Number, Name} <- lists:zip(lists:seq(1, length(States)), States), Name =:= State].
 
-node_queue(Link) ->
-    case queued(Link) of
-        {ok, false} -> [{peer(Link), 0}];
-        {ok, true} -> [{peer(Link), -1}];
-        Bytes -> metric(peer(Link), Bytes)
-    end.
+%% As erlang:dist_get_stat/1 says of the VM's own queue: bytes, or whether there are any.
+node_queue(#{node := Node} = Link) ->
+    %% #connection{} of net_kernel: node, connection id, state.
+    {ok, _Received, _Sent, Queued} = erlang:dist_get_stat(ets:lookup_element(sys_dist, Node, 3)),
+    [{peer(Link), case Queued of false -> 0; true -> -1; Bytes -> Bytes end}].
 
 %% Of each link, while it is there. inet_rdma_counts lists the series that are values of inet_rdma:info/1.
 -spec carrier() -> [{atom(), type(), Help :: string(), source()}].
@@ -133,13 +131,11 @@ carrier() ->
       fun link_path_state/1}
      | [{Name, Type, Help, of_info(Keys)} || {Name, Type, Help, Keys} <- inet_rdma_counts:series()]].
 
-link_info(Link) ->
-    {ok, #{fabric := Fabric, why := Why}} = info(Link),
+link_info(#{info := #{fabric := Fabric, why := Why}} = Link) ->
     [{peer(Link) ++ [{fabric, Fabric}, {why, unicode:characters_to_binary(Why)}], 1}].
 
 %% 0 or 1 for each path: the average of a path's series is the share of the time for which the path carried the link.
-link_path(Link) ->
-    {ok, #{fabric := Fabric} = Info} = info(Link),
+link_path(#{info := #{fabric := Fabric} = Info} = Link) ->
     Carries = case Info of
                   #{suspended := true} -> none;
                   #{} -> Fabric
@@ -147,8 +143,7 @@ link_path(Link) ->
     [{peer(Link) ++ [{path, Path}], one_if(Path =:= Carries)} || Path <- [tcp, tls | inet_rdma_options:fabrics(link)]].
 
 %% None of a link without a session, which ends with its path.
-link_path_state(Link) ->
-    {ok, #{path_state := Now}} = info(Link),
+link_path_state(#{info := #{path_state := Now}} = Link) ->
     [{peer(Link) ++ [{state, State}], one_if(State =:= Now)} || State <- inet_rdma_counts:path_states()].
 
 one_if(true) -> 1;
@@ -156,8 +151,7 @@ one_if(false) -> 0.
 
 %% Values of inet_rdma:info/1, those that the link has.
 of_info(Keys) ->
-    fun(Link) ->
-            {ok, Info} = info(Link),
+    fun(#{info := #{} = Info} = Link) ->
             [{peer(Link) ++ Labels, scaled(map_get(Key, Info), Divisor)}
              || {Key, Labels, Divisor} <- Keys, is_map_key(Key, Info)]
     end.
@@ -211,51 +205,15 @@ find(Node, Infos) ->
 %% The counts of inet:getstat/1, of a port of TCP or of inet_rdma. None of TLS's process.
 -spec counts(link()) -> [{atom(), number()}].
 counts(#{controller := Port}) when is_port(Port) ->
-    case fact(fun() -> inet:getstat(Port) end) of
-        {ok, {ok, Counts}} -> Counts;
-        _ -> []
-    end;
+    Ask = fun() ->
+                  {ok, Counts} = inet:getstat(Port),
+                  Counts
+          end,
+    value(Ask, []);
 counts(#{}) ->
     [].
 
-%% An item of erlang:port_info/2.
--spec port(link(), atom()) -> fact().
-port(#{controller := Port}, Item) ->
-    item(Item, fun() -> erlang:port_info(Port, Item) end).
-
-%% An item of erlang:process_info/2, of the connection supervisor.
--spec process(link(), atom()) -> fact().
-process(#{owner := Owner}, Item) ->
-    item(Item, fun() -> erlang:process_info(Owner, Item) end).
-
-item(Item, Ask) ->
-    case fact(Ask) of
-        {ok, {Item, Value}} -> {ok, Value};
-        _ -> absent
-    end.
-
-%% As erlang:dist_get_stat/1 says of the VM's own queue: bytes, or whether there are any.
--spec queued(link()) -> fact().
-queued(#{node := Node}) ->
-    %% #connection{} of net_kernel: node, connection id, state.
-    case fact(fun() -> erlang:dist_get_stat(ets:lookup_element(sys_dist, Node, 3)) end) of
-        {ok, {ok, _Received, _Sent, Queued}} -> {ok, Queued};
-        _ -> absent
-    end.
-
-%% What inet_rdma:info/1 says.
--spec info(link()) -> {ok, inet_rdma:info()} | absent.
-info(#{info := undefined}) -> absent;
-info(#{info := Info}) -> {ok, Info}.
-
--spec fact(fun(() -> term())) -> fact().
-fact(Ask) ->
-    try {ok, Ask()}
-    catch _:_ -> absent
-    end.
-
 value(Ask, Default) ->
-    case fact(Ask) of
-        {ok, Value} -> Value;
-        absent -> Default
+    try Ask()
+    catch _:_ -> Default
     end.
