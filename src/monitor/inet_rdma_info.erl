@@ -149,10 +149,7 @@ told(#{node := Node, controller := Controller, fabric := Fabric, why := Why} = L
     end.
 
 %% How the TCP connection of a session is encrypted and compressed, and its round trips.
-coding_facts({session, Session}) ->
-    Port = inet_rdma_session:port(Session),
-    lists:foldl(fun maps:merge/2, inet_rdma_port:sealing(Port),
-                [inet_rdma_port:compression(Port), inet_rdma_port:round_trips(Port)]);
+coding_facts({session, Session}) -> inet_rdma_port:coding(inet_rdma_session:port(Session));
 coding_facts(_Controller) -> #{}.
 
 complete(#{node := Node, fabric := Fabric, why := Why, state := State, landing_state := Landing} = Statistics) ->

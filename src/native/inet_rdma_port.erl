@@ -5,7 +5,7 @@
 
 -export([open/0, reserve/1, close/1, is_link/1, start/1, tick/1, getstat/1, command/2, command/3]).
 -export([prove/2, is_proof/3, suspend/2, with_socket/3]).
--export([counts/1, statistics/1, is_carried_by_queue/1, sealing/1, compression/1, round_trips/1]).
+-export([counts/1, statistics/1, is_carried_by_queue/1, coding/1]).
 %% Called by inet_rdma_bounded.
 -export([use_socket/3]).
 
@@ -142,29 +142,14 @@ is_carried_by_queue(Port) ->
         {error, closed} -> false
     end.
 
-%% How its TCP connection is encrypted: the keys of inet_rdma:info/1.
--spec sealing(port()) -> #{atom() => atom() | number()}.
-sealing(Port) ->
-    case numbers(Port, sealing) of
-        {ok, #{cipher := Cipher} = Numbers} -> Numbers#{cipher := inet_rdma_offer:cipher(Cipher)};
-        {ok, #{}} -> #{cipher => none};
-        {error, closed} -> #{}
-    end.
-
-%% What compression has done over its TCP connection: the keys of inet_rdma:info/1.
--spec compression(port()) -> #{atom() => number()}.
-compression(Port) ->
-    numbers_or_none(Port, compression).
-
-%% Round trips over its TCP connection: the keys of inet_rdma:info/1. Nothing where none was measured.
--spec round_trips(port()) -> #{atom() => number()}.
-round_trips(Port) ->
-    numbers_or_none(Port, round_trips).
-
-numbers_or_none(Port, Command) ->
-    case numbers(Port, Command) of
-        {ok, Numbers} -> Numbers;
-        {error, closed} -> #{}
+%% How its TCP connection is encrypted and compressed, and its round trips, if any was measured: keys of
+%% inet_rdma:info/1.
+-spec coding(port()) -> #{atom() => atom() | number()}.
+coding(Port) ->
+    Answers = [numbers(Port, Command) || Command <- [sealing, compression, round_trips]],
+    case maps:from_list(lists:append([maps:to_list(Numbers) || {ok, Numbers} <- Answers])) of
+        #{cipher := Cipher} = Numbers -> Numbers#{cipher := inet_rdma_offer:cipher(Cipher)};
+        Numbers -> Numbers#{cipher => none}
     end.
 
 %% The numbers that a command answers, by their keys. The native library says which they are.

@@ -244,8 +244,7 @@ tick({tls, _Socket, Sender}) ->
 -spec getstat(t()) -> {ok, non_neg_integer(), non_neg_integer(), non_neg_integer()} | {error, term()}.
 getstat(Connection) ->
     case statistics(Connection, [recv_cnt, send_cnt, send_pend]) of
-        {ok, Counts} -> list_to_tuple([ok
-                                       | [proplists:get_value(Key, Counts) || Key <- [recv_cnt, send_cnt, send_pend]]]);
+        {ok, [{_, Received}, {_, Sent}, {_, Pending}]} -> {ok, Received, Sent, Pending};
         Error -> Error
     end.
 
