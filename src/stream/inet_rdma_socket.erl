@@ -126,25 +126,21 @@ send_timeout(Conn) ->
         closed -> closed
     end.
 
-%% Shared memory has no addresses: the listener's port takes their place.
 -spec peername(inet_rdma_nif:conn()) -> {ok, inet_rdma:address()} | {error, closed}.
-peername(Conn) ->
-    case {inet_rdma_nif:addresses(Conn), inet_rdma_nif:options(Conn)} of
-        {{Fabric, _, {Address, PeerPort}}, _} -> {ok, address(Fabric, Address, PeerPort)};
-        {{_, none, none}, #details{port = Port, role = connected}} -> {ok, {shm, Port}};
-        {{_, none, none}, #details{role = accepted}} -> {ok, {shm, 0}};
-        _ -> {error, closed}
-    end.
+peername(Conn) -> name(Conn, 3, connected).
 
 -spec sockname(inet_rdma_nif:conn()) -> {ok, inet_rdma:address()} | {error, closed}.
-sockname(Conn) ->
+sockname(Conn) -> name(Conn, 2, accepted).
+
+%% The end at this place of inet_rdma_nif:addresses/1, which is the listener's of a socket with this role. Shared memory
+%% has no addresses: the listener's port takes their place.
+name(Conn, Place, Role) ->
     case {inet_rdma_nif:addresses(Conn), inet_rdma_nif:options(Conn)} of
-        {{Fabric, {Address, OwnPort}, _}, _} -> {ok, address(Fabric, Address, OwnPort)};
-        {{_, none, none}, #details{port = Port, role = accepted}} -> {ok, {shm, Port}};
-        {{_, none, none}, #details{role = connected}} -> {ok, {shm, 0}};
+        {{_, none, none}, #details{port = Port, role = Role}} -> {ok, {shm, Port}};
+        {{_, none, none}, #details{}} -> {ok, {shm, 0}};
+        {{Fabric, Own, Peer} = Ends, _} when Own =/= none, Peer =/= none ->
+            {Address, Port} = element(Place, Ends),
+            {ok, Ip} = inet:parse_address(binary_to_list(Address)),
+            {ok, {binary_to_existing_atom(Fabric), Ip, Port}};
         _ -> {error, closed}
     end.
-
-address(Fabric, Address, Port) ->
-    {ok, Ip} = inet:parse_address(binary_to_list(Address)),
-    {binary_to_existing_atom(Fabric), Ip, Port}.
