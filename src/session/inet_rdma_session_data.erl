@@ -51,12 +51,11 @@ upgraded(Old) ->
 %% What the guard does with its timeouts now; one that is not named goes on. Before: the data before the event.
 -spec take_timers(Before :: t(), t()) -> {#{atom() => timeout()}, t()}.
 take_timers(Before, #{mover := Mover, keys := Keys, idle := Idle} = Guarded) ->
-    {Settle, NextMover} = inet_rdma_session_mover:take_timer(Mover),
-    {Rekey, NextKeys} = inet_rdma_session_keys:take_timer(Keys),
-    {Look, NextIdle} = inet_rdma_session_idle:take_timer(Idle),
+    Parts = [{settle, Mover}, {rekey, Keys}, {idle, Idle}],
+    Set = maps:from_list([{Name, Timer} || {Name, #{timer := Timer}} <- Parts, Timer =/= keep]),
     {OfLoss, Loss} = loss_timers(Before, Guarded),
-    Set = maps:filter(fun(_Name, Timer) -> Timer =/= keep end, #{settle => Settle, rekey => Rekey, idle => Look}),
-    {maps:merge(Set, OfLoss), Guarded#{mover := NextMover, keys := NextKeys, idle := NextIdle, loss := Loss}}.
+    {maps:merge(Set, OfLoss), Guarded#{mover := Mover#{timer := keep}, keys := Keys#{timer := keep},
+                                       idle := Idle#{timer := keep}, loss := Loss}}.
 
 loss_timers(#{loss := none}, #{loss := none}) -> {#{}, none};
 loss_timers(_Before, #{loss := none}) -> {#{retry => infinity, bound => infinity}, none};

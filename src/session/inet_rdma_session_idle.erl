@@ -3,11 +3,11 @@
 %% when its traffic has earned one once more.
 -module(inet_rdma_session_idle).
 
--export([new/2, start/1, stop/1, handle_timeout/2, take_timer/1, is_returning/1]).
+-export([new/2, start/1, stop/1, handle_timeout/2, is_returning/1]).
 -export_type([t/0]).
 
 %% period_ms: the option move_back_ms; 0: the link never goes back. timer: what the guard does with its timeout `idle'.
--opaque t() :: #{port := port(), period_ms := non_neg_integer(), state := state(),
+-type t() :: #{port := port(), period_ms := non_neg_integer(), state := state(),
                  timer := inet_rdma_session_guard:timer()}.
 
 %% off: TCP carries the link, or it never goes back. looking: until the next look; Bytes: count of the link's bytes at
@@ -61,9 +61,5 @@ bytes(#{port := Port}) ->
         {error, closed} -> 0
     end.
 
-%% What the guard does with its timeout `idle' now.
--spec take_timer(t()) -> {inet_rdma_session_guard:timer(), t()}.
-take_timer(#{timer := Timer} = Idle) -> {Timer, Idle#{timer := keep}}.
-
--spec is_returning(t()) -> boolean().
+%-spec is_returning(t()) -> boolean().
 is_returning(#{state := State}) -> State =:= returning.

@@ -2,13 +2,13 @@
 %% session, and each key is replaced after the time of the option rekey_seconds, or when the port asks for that.
 -module(inet_rdma_session_keys).
 
--export([is_of_keys/1, new/1, handle_settling/1, handle_queue/2, handle_due/2, handle_timeout/2, take_timer/1,
+-export([is_of_keys/1, new/1, handle_settling/1, handle_queue/2, handle_due/2, handle_timeout/2,
          keep_early/2, handle_received/3, handle_restored/2]).
 -export_type([t/0]).
 
 %% keys: none: TCP carries the session, or the queue pair is not encrypted. early: messages of the peer that arrived
 %% while this side settles, last first. timer: what the guard does with its timeout `rekey'.
--opaque t() :: #{rekey_seconds := non_neg_integer(), keys := inet_rdma_keys:t(), early := [binary()],
+-type t() :: #{rekey_seconds := non_neg_integer(), keys := inet_rdma_keys:t(), early := [binary()],
                  timer := inet_rdma_session_guard:timer()}.
 
 %% A key and its answer: no further message can arrive before both sides know of the queue pair.
@@ -55,11 +55,7 @@ handle_due(Session, #{keys := Keys} = State) ->
 -spec handle_timeout(inet_rdma_session:t(), t()) -> t().
 handle_timeout(Session, State) -> start_timer(handle_due(Session, State)).
 
-%% What the guard does with its timeout `rekey' now.
--spec take_timer(t()) -> {inet_rdma_session_guard:timer(), t()}.
-take_timer(#{timer := Timer} = State) -> {Timer, State#{timer := keep}}.
-
-%% A message about keys that arrived while this side settles, and does not know the queue pair yet.
+%%% A message about keys that arrived while this side settles, and does not know the queue pair yet.
 -spec keep_early(binary(), t()) -> t().
 keep_early(Bytes, #{early := Early} = State) when length(Early) < ?EARLY_MAX -> State#{early := [Bytes | Early]};
 keep_early(_Bytes, State) -> State.

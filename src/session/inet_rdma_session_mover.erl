@@ -4,7 +4,7 @@
 -module(inet_rdma_session_mover).
 
 -export([new/3, start/1, stop/1, again/1, later/1, wait_for_tcp/1, handle_restored/1, handle_timeout/1, handle_down/3,
-         handle_moved/1, take_timer/1, is_running/1, has_failed/1, forward/2]).
+         handle_moved/1, is_running/1, has_failed/1, forward/2]).
 %% Spawned.
 -export([settle/2]).
 -export_type([t/0, outcome/0]).
@@ -12,7 +12,7 @@
 %% retry_ms: the option fallback_retry_ms; 0: this side begins no other settlement after a failure. next: what the next
 %% settlement waits for: the guard's timeout `settle', or another TCP connection (restored). timer: what the guard does
 %% with that timeout. failed: settlements in a row without a queue pair.
--opaque t() :: #{session := inet_rdma_session:t(), node := binary(), retry_ms := non_neg_integer(),
+-type t() :: #{session := inet_rdma_session:t(), node := binary(), retry_ms := non_neg_integer(),
                  process := none | {pid(), reference()}, next := none | restored | timeout,
                  timer := inet_rdma_session_guard:timer(), failed := non_neg_integer()}.
 
@@ -89,11 +89,7 @@ handle_restored(Mover) -> {not_due, Mover}.
 handle_timeout(#{next := timeout} = Mover) -> {due, Mover#{next := none}};
 handle_timeout(Mover) -> {not_due, Mover}.
 
-%% What the guard does with its timeout `settle' now.
--spec take_timer(t()) -> {inet_rdma_session_guard:timer(), t()}.
-take_timer(#{timer := Timer} = Mover) -> {Timer, Mover#{timer := keep}}.
-
-%% A process has ended. unknown: it was not the mover.
+%%% A process has ended. unknown: it was not the mover.
 -spec handle_down({pid(), reference()}, Exit :: term(), t()) -> {outcome(), t()} | unknown.
 handle_down(Process, Exit, #{process := Process} = Mover) -> {outcome(Exit), Mover#{process := none}};
 handle_down(_Other, _Exit, _Mover) -> unknown.
