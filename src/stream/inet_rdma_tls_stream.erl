@@ -13,15 +13,10 @@
 -behaviour(inet_rdma_settlement_path).
 
 -export([config/1, open/5, close/1]).
--export([conn/1, is_encrypted/1, settle/3]).
+-export([settle/3]).
 -export_type([stream/0]).
 
--record(stream, {
-    conn :: inet_rdma_nif:conn(),
-    is_encrypted :: boolean()
-}).
-
--opaque stream() :: #stream{}.
+-type stream() :: {inet_rdma_nif:conn(), IsEncrypted :: boolean()}.
 
 -spec config(inet_rdma_options:config()) -> inet_rdma_options:config().
 config(Config) -> Config.
@@ -31,18 +26,12 @@ config(Config) -> Config.
           {ok, stream(), Why :: binary()} | waiting | {error, inet_rdma:reason()}.
 open(none, Attempt, none, _Config, Protection) ->
     case inet_rdma_nif:stream(Attempt, Protection) of
-        {ok, Conn} -> {ok, #stream{conn = Conn, is_encrypted = Protection =/= none}, <<>>};
+        {ok, Conn} -> {ok, {Conn, Protection =/= none}, <<>>};
         Other -> Other
     end.
 
 -spec close(stream()) -> ok.
-close(#stream{conn = Conn}) -> inet_rdma_nif:close(Conn).
-
--spec conn(stream()) -> inet_rdma_nif:conn().
-conn(#stream{conn = Conn}) -> Conn.
-
--spec is_encrypted(stream()) -> boolean().
-is_encrypted(#stream{is_encrypted = IsEncrypted}) -> IsEncrypted.
+close({Conn, _IsEncrypted}) -> inet_rdma_nif:close(Conn).
 
 %% Over a TLS connection that the caller owns.
 -spec settle(initiator | acceptor, inet_rdma_transport:t(), inet_rdma_options:config()) ->

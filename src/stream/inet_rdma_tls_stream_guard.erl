@@ -59,23 +59,22 @@ do_connect({User, Ref}, Host, Port, SocketOptions, Config, BoundMs) ->
     end.
 
 %% Gives the stream to the process, which gets {Ref, Conn, Id}.
-run(Stream, Connection, User) ->
-    Guarded = give(inet_rdma_tls_stream:conn(Stream), User, guarded(Stream, Connection, none)),
-    inet_rdma_guard:run(?MODULE, Guarded).
+run({Conn, _IsEncrypted} = Stream, Connection, User) ->
+    inet_rdma_guard:run(?MODULE, give(Conn, User, guarded(Stream, Connection, none))).
 
 %% Sends the listener {ready, self()}. The listener's answer {give, Pid, Ref} orders the guard to give the stream to a
 %% process.
 -spec offer(inet_rdma_tls_stream:stream(), inet_rdma_transport:t(), Listener :: pid()) -> no_return().
-offer(Stream, Connection, Listener) ->
-    Guarded = guarded(Stream, Connection, {inet_rdma_tls_stream:conn(Stream), Listener}),
+offer({Conn, _IsEncrypted} = Stream, Connection, Listener) ->
+    Guarded = guarded(Stream, Connection, {Conn, Listener}),
     Listener ! {ready, self()},
     %% The guard hibernates, which removes the keys of the settlement from its heap.
     inet_rdma_guard:run(?MODULE, Guarded).
 
-guarded(Stream, Connection, Offered) ->
-    case inet_rdma_nif:guard(inet_rdma_tls_stream:conn(Stream)) of
+guarded({Conn, IsEncrypted}, Connection, Offered) ->
+    case inet_rdma_nif:guard(Conn) of
         {ok, Native, Id} ->
-            Keys = inet_rdma_keys:new({stream, Native}, inet_rdma_tls_stream:is_encrypted(Stream)),
+            Keys = inet_rdma_keys:new({stream, Native}, IsEncrypted),
             %% A connection that has ended already is told by a message, too.
             _ = inet_rdma_transport:watch(Connection),
             #{id => Id, native => Native, connection => Connection, keys => Keys, offered => Offered,

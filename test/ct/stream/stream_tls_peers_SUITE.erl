@@ -252,8 +252,8 @@ messages_that_nobody_asked_for(Config) ->
 settled(Config, Port) ->
     {ok, Socket} = ssl_connect(Config, Port),
     {ok, Own} = inet_rdma_options:node(),
-    {ok, Stream} = inet_rdma_tls_stream:settle(initiator, inet_rdma_transport:tls(Socket), Own),
-    {inet_rdma_tls_stream:conn(Stream), Socket}.
+    {ok, {Conn, _IsEncrypted}} = inet_rdma_tls_stream:settle(initiator, inet_rdma_transport:tls(Socket), Own),
+    {Conn, Socket}.
 
 %% Each record of a connection is changed, repeated, or the connection is cut instead: there is no stream, or it ends.
 %% No byte that arrives is another than was sent.
