@@ -236,31 +236,26 @@ hosts(Node) ->
 -spec connect(inet_rdma_transport:driver(), {inet:ip_address(), inet:port_number()}, Host :: string(), [term()],
               timeout()) -> {ok, inet_rdma_transport:t()} | {error, term()}.
 connect(Driver, {Ip, Port}, Host, Options, TimeoutMs) ->
-    Tls = inet_rdma_tls_options:all(client),
-    Name = [{server_name_indication, Host} || not lists:keymember(server_name_indication, 1, Tls)],
+    Tls = client_options(Host),
     Forced = [binary, Driver:family(), {active, false}, {packet, 4}, {nodelay, true}],
     %% All raw options have the same key.
     {Raw, Named} = lists:partition(fun(Option) -> element(1, Option) =:= raw end, proplists:unfold(Options)),
-    case ssl:connect(Ip, Port, Forced ++ Name ++ Raw ++ lists:ukeysort(1, Named ++ Tls), TimeoutMs) of
-        {ok, Socket} -> {ok, connection(Socket, sender(Socket))};
-        Error -> Error
-    end.
+    connected(ssl:connect(Ip, Port, Forced ++ Raw ++ lists:ukeysort(1, Named ++ Tls), TimeoutMs)).
 
-%% The same over a TCP connection, which the caller owns, to a node whose name has this host. Options:
-%% of TLS.
+%% The same over a TCP connection, which the caller owns. Options: of TLS.
 -spec connect_over(inet_rdma_transport:tcp(), Host :: string(), [term()], timeout()) ->
           {ok, inet_rdma_transport:t()} | {error, term()}.
 connect_over(Connection, Host, Options, TimeoutMs) ->
     {_Driver, Tcp} = inet_rdma_transport:socket(Connection),
-    Tls = inet_rdma_tls_options:all(client),
-    Name = [{server_name_indication, Host} || not lists:keymember(server_name_indication, 1, Tls)],
     %% ssl takes over how the socket reads.
     case inet:setopts(Tcp, [binary, {active, false}, {packet, 4}, {nodelay, true}]) of
-        ok ->
-            case ssl:connect(Tcp, Name ++ lists:ukeysort(1, Options ++ Tls), TimeoutMs) of
-                {ok, Socket} -> {ok, connection(Socket, sender(Socket))};
-                Error -> Error
-            end;
-        Error ->
-            Error
+        ok -> connected(ssl:connect(Tcp, lists:ukeysort(1, Options ++ client_options(Host)), TimeoutMs));
+        Error -> Error
     end.
+
+client_options(Host) ->
+    Tls = inet_rdma_tls_options:all(client),
+    [{server_name_indication, Host} || not lists:keymember(server_name_indication, 1, Tls)] ++ Tls.
+
+connected({ok, Socket}) -> {ok, connection(Socket, sender(Socket))};
+connected(Error) -> Error.
