@@ -101,34 +101,27 @@ address(Ip) -> <<6, << <<Part:16>> || Part <- tuple_to_list(Ip) >>/binary>>.
 %% The peer's message. Its addresses are checked as its own were chosen.
 -spec parse(binary()) -> {ok, t()} | error.
 parse(<<?TOLD, ?VERSION, Instance:64, Network:64, Boot:16/binary, Port:16, Rest/binary>>) ->
-    {Bound, Ips} = bound(Rest),
-    case is_list(Ips) andalso (Port > 0 orelse Ips =:= []) andalso lists:all(fun is_dialable/1, Ips) of
-        true -> {ok, #told{instance = Instance, network = Network, boot = binary:copy(Boot), port = Port,
-                           bound = Bound, ips = Ips}};
-        false -> error
+    try
+        {Bound, <<Count:8, Bytes/binary>>} = ip(Rest),
+        Ips = ips(Bytes),
+        true = length(Ips) =:= Count andalso Count =< ?ADDRESSES_MAX andalso (Port > 0 orelse Ips =:= [])
+            andalso lists:all(fun is_dialable/1, Ips),
+        {ok, #told{instance = Instance, network = Network, boot = binary:copy(Boot), port = Port, bound = Bound,
+                   ips = Ips}}
+    catch
+        error:_ -> error
     end;
 parse(_) ->
     error.
 
-bound(<<4, A, B, C, D, Rest/binary>>) -> {{A, B, C, D}, counted(Rest)};
-bound(<<6, Ip:16/binary, Rest/binary>>) -> {list_to_tuple([Part || <<Part:16>> <= Ip]), counted(Rest)};
-bound(_) -> {none, error}.
+ip(<<4, A, B, C, D, Rest/binary>>) -> {{A, B, C, D}, Rest};
+ip(<<6, Ip:16/binary, Rest/binary>>) -> {list_to_tuple([Part || <<Part:16>> <= Ip]), Rest}.
 
-counted(<<Count:8, Bytes/binary>>) when Count =< ?ADDRESSES_MAX ->
-    case ips(Bytes) of
-        Ips when length(Ips) =:= Count -> Ips;
-        _ -> error
-    end;
-counted(_) ->
-    error.
-
-ips(<<4, A, B, C, D, Rest/binary>>) -> before({A, B, C, D}, ips(Rest));
-ips(<<6, Ip:16/binary, Rest/binary>>) -> before(list_to_tuple([Part || <<Part:16>> <= Ip]), ips(Rest));
-ips(<<>>) -> [];
-ips(_) -> error.
-
-before(_Ip, error) -> error;
-before(Ip, Ips) -> [Ip | Ips].
+ips(<<>>) ->
+    [];
+ips(Bytes) ->
+    {Ip, Rest} = ip(Bytes),
+    [Ip | ips(Rest)].
 
 %% Neither any address, nor one of many receivers.
 is_dialable({First, _, _, _} = Ip) -> is_for_others(Ip) andalso First > 0 andalso First < 224;
