@@ -241,9 +241,7 @@ check(Key, Value) ->
 checked(shared_directory, none) ->
     {ok, none};
 checked(shared_directory, Path) ->
-    Bytes = try unicode:characters_to_binary(Path)
-            catch error:badarg -> error
-            end,
+    Bytes = bytes(Path),
     case is_path(Bytes) of
         true -> {ok, Bytes};
         false -> error
@@ -264,7 +262,7 @@ checked(Type, Value) ->
 %% Refuses . and .. as parts: with one of them behind a symbolic link the kernel would follow the link.
 is_path(<<"/", _/binary>> = Path) when byte_size(Path) =< ?PATH_BYTES_MAX ->
     Parts = binary:split(Path, <<"/">>, [global]),
-    binary:match(Path, <<0>>) =:= nomatch andalso Parts -- [<<".">>, <<"..">>] =:= Parts;
+    is_text(Path) andalso Parts -- [<<".">>, <<"..">>] =:= Parts;
 is_path(_) ->
     false.
 
@@ -275,43 +273,38 @@ is_valid({zero_or, _Min, _Max, _Unit}, 0) -> true;
 is_valid({zero_or, Min, Max, Unit}, Value) -> is_valid({integer, Min, Max, Unit}, Value);
 is_valid({one_of, Atoms}, Value) -> lists:member(Value, Atoms);
 is_valid(directory, default) -> true;
-is_valid(directory, <<$/, _/binary>> = Path) -> is_text(Path);
-is_valid(directory, [$/ | _] = Path) -> is_text(Path);
+is_valid(directory, <<$/, _/binary>> = Path) -> is_text(bytes(Path));
+is_valid(directory, [$/ | _] = Path) -> is_text(bytes(Path));
 is_valid(directory, _) -> false.
 
 %% Names of files contain no byte 0.
-is_text(Path) ->
-    try unicode:characters_to_binary(Path) of
-        Text when is_binary(Text) -> binary:match(Text, <<0>>) =:= nomatch;
-        _ -> false
-    catch
-        error:badarg -> false
+is_text(Path) -> is_binary(Path) andalso binary:match(Path, <<0>>) =:= nomatch.
+
+bytes(Path) ->
+    try unicode:characters_to_binary(Path)
+    catch error:badarg -> error
     end.
 
 expected(shared_directory) ->
-    lists:flatten(io_lib:format("none, or an absolute path of ~b bytes at most, without . and .. as parts",
-                                [?PATH_BYTES_MAX]));
-expected({users, Max}) ->
-    lists:flatten(io_lib:format("a list of user ids from 0 to ~b, ~b at most", [?USER_MAX, Max]));
-expected({integer, Min, Max, Unit}) ->
-    lists:flatten(io_lib:format("an integer from ~b to ~b (~s)", [Min, Max, Unit]));
-expected({zero_or, Min, Max, Unit}) ->
-    "0, or " ++ expected({integer, Min, Max, Unit});
-expected(directory) ->
-    "an absolute path, or default";
-expected({one_of, Atoms}) ->
-    "one of " ++ lists:flatten(lists:join(", ", [atom_to_list(Atom) || Atom <- Atoms])).
+    io("none, or an absolute path of ~b bytes at most, without . and .. as parts", [?PATH_BYTES_MAX]);
+expected({users, Max}) -> io("a list of user ids from 0 to ~b, ~b at most", [?USER_MAX, Max]);
+expected({integer, Min, Max, Unit}) -> io("an integer from ~b to ~b (~s)", [Min, Max, Unit]);
+expected({zero_or, Min, Max, Unit}) -> "0, or " ++ expected({integer, Min, Max, Unit});
+expected(directory) -> "an absolute path, or default";
+expected({one_of, Atoms}) -> "one of " ++ names(Atoms).
+
+names(Atoms) -> lists:flatten(lists:join(", ", [atom_to_list(Atom) || Atom <- Atoms])).
+
+io(Format, Arguments) -> lists:flatten(io_lib:format(Format, Arguments)).
 
 -spec format_error(error()) -> string().
 format_error({unknown_option, Key}) ->
-    Known = lists:join(", ", [atom_to_list(Known) || {Known, _, _, _} <- list()]),
-    lists:flatten(io_lib:format("inet_rdma: unknown option ~tp; known are ~s", [Key, Known]));
+    io("inet_rdma: unknown option ~tp; known are ~s", [Key, names([Known || {Known, _, _, _} <- list()])]);
 format_error({bad_option, Key, Value, Expected}) ->
-    lists:flatten(io_lib:format("inet_rdma: option ~s has the value ~tp; it must be ~s", [Key, Value, Expected]));
+    io("inet_rdma: option ~s has the value ~tp; it must be ~s", [Key, Value, Expected]);
 format_error({not_loaded, timeout}) ->
-    lists:flatten(io_lib:format("inet_rdma: the application controller has not loaded the application inet_rdma in ~b "
-                                "ms, so the options of the configuration file are not known", [?LOAD_MS]));
+    io("inet_rdma: the application controller has not loaded the application inet_rdma in ~b ms, so the options of the "
+       "configuration file are not known", [?LOAD_MS]);
 format_error({not_loaded, Reason}) ->
-    lists:flatten(io_lib:format("inet_rdma: the application inet_rdma cannot be loaded, so the options of the "
-                                "configuration file are not known: ~0tp; inet_rdma.app belongs beside the modules",
-                                [Reason])).
+    io("inet_rdma: the application inet_rdma cannot be loaded, so the options of the configuration file are not known: "
+       "~0tp; inet_rdma.app belongs beside the modules", [Reason]).
