@@ -40,59 +40,63 @@ split([], Options, Others) ->
 
 %% One option, as the native side takes it.
 -spec check(term()) -> {ok, checked()} | error().
-check({active, Value}) -> active(Value);
-check({packet, Value}) -> packet(Value);
-check({packet_size, Value} = Option) when is_integer(Value), Value >= 0, Value =< 16#7fffffff -> {ok, Option};
-check({packet_size, Value}) -> {error, {bad_option, packet_size, Value, "0 or bytes up to 2147483647"}};
-check({buffer, Value} = Option) when is_integer(Value), Value > 0, Value =< 16#7fffffff -> {ok, Option};
-check({buffer, Value}) -> {error, {bad_option, buffer, Value, "bytes from 1 to 2147483647"}};
+check({active, true}) -> {ok, {active, infinity}};
+check({active, false}) -> {ok, {active, passive}};
+check({active, once}) -> {ok, {active, once}};
+check({active, Value}) ->
+    checked(active, Value, is_in(Value, -32768, 32767), "true, false, once or an integer from -32768 to 32767");
+check({packet, 0}) -> {ok, {packet, raw}};
+check({packet, Value}) ->
+    checked(packet, Value, lists:member(Value, [raw, 1, 2, 4, line]), "raw, 0, 1, 2, 4 or line");
+check({packet_size, Value}) ->
+    checked(packet_size, Value, is_in(Value, 0, 16#7fffffff), "0 or bytes up to 2147483647");
+check({buffer, Value}) -> checked(buffer, Value, is_in(Value, 1, 16#7fffffff), "bytes from 1 to 2147483647");
 check({ip, Value}) -> ip(Value);
 check({ifaddr, Value}) -> ip(Value);
-check({send_timeout, Value}) -> send_timeout(Value);
-check({send_timeout_close, Value} = Option) when is_boolean(Value) -> {ok, Option};
-check({send_timeout_close, Value}) -> {error, {bad_option, send_timeout_close, Value, "true or false"}};
+check({send_timeout, infinity} = Option) -> {ok, Option};
+check({send_timeout, Value}) ->
+    checked(send_timeout, Value, is_in(Value, 0, 16#7fffffff), "milliseconds up to 2147483647, or infinity");
+check({send_timeout_close, Value}) -> checked(send_timeout_close, Value, is_boolean(Value), "true or false");
 check({tls, Value}) -> tls(Value);
 check(inet) -> {ok, {family, inet}};
 check(inet6) -> {ok, {family, inet6}};
+check({linger, {false, Seconds}}) when is_integer(Seconds), Seconds >= 0 -> {ok, without_effect};
+check({raw, _, _, _} = Raw) -> check({raw, Raw});
+check(binary) -> {ok, without_effect};
+check(list) -> check({mode, list});
+%% mode is an option of streams, too, with other values.
+check({mode, binary}) -> {ok, without_effect};
+check({mode, list}) -> {error, {bad_option, mode, list, "binary: data of these sockets does not come as lists"}};
+check(local) -> check({local, true});
+check({Key, Value} = Option) ->
+    case lists:keyfind(Key, 1, tcp_options()) of
+        {Key, Holds, Expected} ->
+            case lists:member(Value, Holds) of
+                true -> {ok, without_effect};
+                false -> {error, {bad_option, Key, Value, Expected}}
+            end;
+        false ->
+            {error, {unknown_option, Option}}
+    end;
 check(Other) ->
-    case check_tcp(Other) of
-        ok -> {ok, without_effect};
-        unknown -> {error, {unknown_option, Other}};
-        Error -> Error
-    end.
+    {error, {unknown_option, Other}}.
 
-active(true) -> {ok, {active, infinity}};
-active(false) -> {ok, {active, passive}};
-active(once) -> {ok, {active, once}};
-active(Count) when is_integer(Count), Count >= -32768, Count =< 32767 -> {ok, {active, Count}};
-active(Value) -> {error, {bad_option, active, Value, "true, false, once or an integer from -32768 to 32767"}}.
+is_in(Value, Min, Max) -> is_integer(Value) andalso Value >= Min andalso Value =< Max.
+
+checked(Key, Value, true, _Expected) -> {ok, {Key, Value}};
+checked(Key, Value, false, Expected) -> {error, {bad_option, Key, Value, Expected}}.
 
 ip(any) -> {ok, {ip, any}};
 ip({0, 0, 0, 0}) -> {ok, {ip, any}};
 ip({0, 0, 0, 0, 0, 0, 0, 0}) -> {ok, {ip, any}};
 ip(loopback) -> {ok, {ip, {127, 0, 0, 1}}};
-ip(Value) ->
-    case inet:is_ip_address(Value) of
-        true -> {ok, {ip, Value}};
-        false -> {error, {bad_option, ip, Value, "an IP address, any or loopback"}}
-    end.
-
-send_timeout(infinity) -> {ok, {send_timeout, infinity}};
-send_timeout(Ms) when is_integer(Ms), Ms >= 0, Ms =< 16#7fffffff -> {ok, {send_timeout, Ms}};
-send_timeout(Value) -> {error, {bad_option, send_timeout, Value, "milliseconds up to 2147483647, or infinity"}}.
+ip(Value) -> checked(ip, Value, inet:is_ip_address(Value), "an IP address, any or loopback").
 
 %% Options of ssl for the TLS connection of a stream.
 tls(Value) ->
     case inet_rdma_tls_stream_connection:check(Value) of
         ok -> {ok, {tls, Value}};
         {error, Bad, Expected} -> {error, {bad_option, tls, Bad, Expected}}
-    end.
-
-packet(0) -> {ok, {packet, raw}};
-packet(Value) ->
-    case lists:member(Value, [raw, 1, 2, 4, line]) of
-        true -> {ok, {packet, Value}};
-        false -> {error, {bad_option, packet, Value, "raw, 0, 1, 2, 4 or line"}}
     end.
 
 %% As the native side takes the options packet and buffer.
@@ -153,29 +157,6 @@ tcp_options() ->
 no_packets() -> "a stream has no IP packets of its own".
 
 no_queue() -> "send/2 queues nothing; sends_max bounds post_send/2".
-
-%% unknown: none of them.
--spec check_tcp(term()) -> ok | unknown | {error, {bad_option, atom(), term(), Expected :: string()}}.
-check_tcp({linger, {false, Seconds}}) when is_integer(Seconds), Seconds >= 0 -> ok;
-check_tcp({raw, _, _, _} = Raw) -> check_tcp({raw, Raw});
-check_tcp(binary) -> ok;
-check_tcp(list) -> check_tcp({mode, list});
-%% mode is an option of streams, too, with other values.
-check_tcp({mode, binary}) -> ok;
-check_tcp({mode, list}) -> {error, {bad_option, mode, list, "binary: data of these sockets does not come as lists"}};
-check_tcp(local) -> check_tcp({local, true});
-check_tcp({Key, Value}) ->
-    case lists:keyfind(Key, 1, tcp_options()) of
-        {Key, Holds, Expected} ->
-            case lists:member(Value, Holds) of
-                true -> ok;
-                false -> {error, {bad_option, Key, Value, Expected}}
-            end;
-        false ->
-            unknown
-    end;
-check_tcp(_Other) ->
-    unknown.
 
 %% The value that getopts gives.
 -spec tcp_value(atom()) -> {ok, term()} | unknown.
