@@ -2,7 +2,7 @@
 %% one map. docs/MONITORING.md lists the events.
 -module(inet_rdma_link_event).
 
--export([new/4, new/5, moved/4, why_lost/1, say/5, log/4, tell/2, record/2]).
+-export([new/4, new/5, why_lost/1, say/5, log/4, tell/2, record/2]).
 -export_type([t/0, kind/0, lost/0]).
 
 -include_lib("kernel/include/logger.hrl").
@@ -28,18 +28,13 @@
 
 %% Fabric: undefined if there is no link.
 -spec new(kind(), Node :: binary(), Fabric :: binary() | undefined, Why :: binary()) -> t().
-new(Kind, Node, undefined, Why) ->
-    #{event => Kind, node => binary_to_atom(Node), fabric => undefined, why => Why};
 new(Kind, Node, Fabric, Why) ->
-    #{event => Kind, node => binary_to_atom(Node), fabric => binary_to_atom(Fabric), why => Why}.
+    #{event => Kind, node => binary_to_atom(Node), why => Why,
+      fabric => case Fabric of undefined -> undefined; _ -> binary_to_atom(Fabric) end}.
 
 -spec new(kind(), Node :: binary(), Fabric :: binary(), Why :: binary(), reason()) -> t().
 new(Kind, Node, Fabric, Why, Reason) ->
     (new(Kind, Node, Fabric, Why))#{reason => Reason}.
-
--spec moved(Node :: binary(), From :: binary(), Fabric :: binary(), Why :: binary()) -> t().
-moved(Node, From, Fabric, Why) ->
-    (new(moved, Node, Fabric, Why))#{from => binary_to_atom(From)}.
 
 %% In words.
 -spec why_lost(lost()) -> binary().

@@ -105,7 +105,8 @@ replaced(How, {Node, _, _} = Link) ->
 %% The link was carried by the fabric From before.
 -spec moved(From :: binary(), link()) -> ok.
 moved(From, {Node, Fabric, Why}) ->
-    inet_rdma_link_event:tell(inet_rdma_link_event:moved(Node, From, Fabric, Why), #{count => 1}).
+    Moved = inet_rdma_link_event:new(moved, Node, Fabric, Why),
+    inet_rdma_link_event:tell(Moved#{from => binary_to_atom(From)}, #{count => 1}).
 
 %% A settlement has moved the link to a queue pair.
 -spec moved_up(From :: binary(), link()) -> ok.
