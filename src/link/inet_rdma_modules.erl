@@ -101,10 +101,8 @@ held({_, LinkErrors}, {_, RestErrors}) ->
     cannot_load(Module, Why).
 
 of_otp(Applications) ->
-    lists:append([begin
-                      {Codes, _} = read(filename:join(Directory, "ebin"), Modules),
-                      Codes
-                  end || {Application, Modules} <- Applications, [_ | _] = Directory <- [code:lib_dir(Application)]]).
+    lists:append([element(1, read(filename:join(Directory, "ebin"), Modules))
+                  || {Application, Modules} <- Applications, [_ | _] = Directory <- [code:lib_dir(Application)]]).
 
 %% What is not loaded yet.
 read(Directory, Modules) ->
@@ -237,14 +235,7 @@ load_tls() ->
 
 -spec load_tls_now() -> ok | {error, term()}.
 load_tls_now() ->
-    Modules = [Module || Application <- ?TLS_APPLICATIONS, Module <- of_application(code:lib_dir(Application)),
+    Modules = [Module || Application <- ?TLS_APPLICATIONS, [_ | _] = Directory <- [code:lib_dir(Application)],
+                         {ok, Found} <- [in(filename:join(Directory, "ebin"))], Module <- Found,
                          not lists:prefix("dtls", atom_to_list(Module))],
     code:ensure_modules_loaded(?TLS_OTP ++ Modules).
-
-of_application({error, bad_name}) ->
-    [];
-of_application(Directory) ->
-    case in(filename:join(Directory, "ebin")) of
-        {ok, Modules} -> Modules;
-        error -> []
-    end.
