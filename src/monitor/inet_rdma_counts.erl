@@ -168,12 +168,7 @@ kind(Key) ->
                     [{Key :: atom(), Labels :: [{atom(), term()}], Divisor :: pos_integer()}]}].
 series() ->
     Rows = [Row || {_, _, _, _, {_, _}, _} = Row <- list()],
-    Names = lists:foldl(fun({_, _, _, _, {Name, _}, _}, Seen) ->
-                                case lists:member(Name, Seen) of
-                                    true -> Seen;
-                                    false -> Seen ++ [Name]
-                                end
-                        end, [], Rows),
+    Names = lists:uniq([Name || {_, _, _, _, {Name, _}, _} <- Rows]),
     [series(Name, [Row || {_, _, _, _, {Of, _}, _} = Row <- Rows, Of =:= Name]) || Name <- Names].
 
 series(Name, [{_, Kind, _, _, _, _} | _] = Rows) ->

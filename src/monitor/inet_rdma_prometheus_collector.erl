@@ -112,7 +112,7 @@ node_state(#{state := State} = Link) ->
 
 %% The place in the list is the number by which the series tells a state.
 place(Labels, State, States) ->
-    [{Labels, Number} || {Number, Name} <- lists:zip(lists:seq(1, length(States)), States), Name =:= State].
+    [{Labels, Number} || {Number, Name} <- lists:enumerate(States), Name =:= State].
 
 %% As erlang:dist_get_stat/1 says of the VM's own queue: bytes, or whether there are any.
 node_queue(#{node := Node} = Link) ->
