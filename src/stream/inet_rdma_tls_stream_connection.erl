@@ -1,7 +1,7 @@
 %% The TLS connection of a stream, by the functions of `ssl` that OTP documents.
 -module(inet_rdma_tls_stream_connection).
 
--export([check/1, start/0, listen/3, accept/2, connect/4, reason/1]).
+-export([check/1, start/0, listen/3, connect/4, reason/1]).
 
 %% Size limit of a message of the settlement. As the peer may have no certificate, the limit is enforced before a packet
 %% is read.
@@ -51,10 +51,6 @@ listen(Port, #{tls := Tls} = SocketOptions, Backlog) ->
         {error, Reason} ->
             {error, reason(Reason)}
     end.
-
-%% The server's part of the handshake, behind ssl:transport_accept/1.
--spec accept(ssl:sslsocket(), timeout()) -> {ok, ssl:sslsocket()} | {error, term()}.
-accept(Socket, TimeoutMs) -> ssl:handshake(Socket, TimeoutMs).
 
 %% The client's part, to the first packet of the server. With TLS 1.3 a server refuses the client's certificate after
 %% the handshake has ended for the client: an active socket tells why, a passive one may find it closed. The packet is

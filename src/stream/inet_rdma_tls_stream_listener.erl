@@ -196,7 +196,7 @@ arrive(Listener, ListenSocket, #{connect_timeout_ms := BoundMs} = Config) ->
         {ok, Transport} ->
             Listener ! {arrived, self()},
             DeadlineMs = inet_rdma_clock:deadline(BoundMs),
-            case inet_rdma_tls_stream_connection:accept(Transport, BoundMs) of
+            case ssl:handshake(Transport, BoundMs) of
                 {ok, Socket} ->
                     Left = Config#{connect_timeout_ms := max(1, inet_rdma_clock:left(DeadlineMs))},
                     settle(Listener, inet_rdma_transport:tls(Socket), Left);
