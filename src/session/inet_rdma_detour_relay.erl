@@ -28,11 +28,6 @@
 -define(READ_BYTES_MAX, 65536).
 %% Ticks come four times in net_ticktime. A detour that nothing passes for this multiple of it serves no living link.
 -define(IDLE_TICK_TIMES, 4).
-%% Linux's numbers (netinet/tcp.h).
--define(IPPROTO_TCP, 6).
--define(TCP_KEEPIDLE, 4).
--define(TCP_KEEPINTVL, 5).
--define(TCP_USER_TIMEOUT, 18).
 %% Pause after which the kernel probes a connection. A peer that has left a detour while its host was cut off is found
 %% by the answer to a probe.
 -define(PROBE_S, 10).
@@ -61,7 +56,7 @@
 %% Handles the first message of a connection to this node's listener. The caller owns the connection, and ends.
 -spec accept(inet_rdma_transport:t(), FirstMessage :: binary()) -> ok.
 accept(Connection, Message) ->
-    ok = passive(Connection),
+    _ = inet_rdma_transport:passive(Connection),
     case start(inet_rdma_detour:parse(Message), Connection) of
         {ok, Relay} ->
             case inet_rdma_transport:give(Connection, Relay) of
@@ -71,10 +66,6 @@ accept(Connection, Message) ->
         {refused, Why, Answer} ->
             refuse(Connection, Why, Answer)
     end.
-
-passive(Connection) ->
-    _ = inet_rdma_transport:passive(Connection),
-    ok.
 
 start({ok, Name, To, Said}, Connection) ->
     case {inet_rdma_links:session(Name), inet_rdma_options:node()} of
@@ -230,9 +221,9 @@ socket(Connection) ->
 %% Without a time to linger a close, that by the end of this node's process among them, resets. A host that acknowledges
 %% nothing holds no port for longer than an idle detour.
 ends(IdleMs) ->
-    Numbers = [{?TCP_KEEPIDLE, ?PROBE_S}, {?TCP_KEEPINTVL, ?PROBE_S}, {?TCP_USER_TIMEOUT, IdleMs}],
+    Named = [{keepidle, ?PROBE_S}, {keepintvl, ?PROBE_S}, {user_timeout, IdleMs}],
     [{linger, {true, 0}}, {show_econnreset, true}, {keepalive, true}
-     | [{raw, ?IPPROTO_TCP, Name, <<Value:32/native>>} || {Name, Value} <- Numbers]].
+     | [inet_rdma_transport:tcp_option(Name, Value) || {Name, Value} <- Named]].
 
 passing() -> [binary, {packet, raw}, {nodelay, true}, {buffer, ?READ_BYTES_MAX}].
 

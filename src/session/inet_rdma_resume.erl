@@ -25,6 +25,7 @@
 -export_type([dialling/0, result/0]).
 
 -import(inet_rdma_port, [prove/2, is_proof/3, suspend/2]).
+-import(inet_rdma_transport, [tcp_option/2]).
 
 -define(MAGIC, "inet_rdma resume").
 -define(VERSION, 1).
@@ -43,13 +44,10 @@
 -define(DETOUR_MS, 3000).
 %% Time limit of the name behind <<$u>>. Earlier versions send none, and close the connection.
 -define(NAME_MS, 500).
-%% Linux's numbers (netinet/tcp.h). The kernel repeats an unanswered SYN once.
--define(IPPROTO_TCP, 6).
--define(TCP_SYNCNT, 7).
--define(SYN_ONCE_AGAIN, {raw, ?IPPROTO_TCP, ?TCP_SYNCNT, <<1:32/native>>}).
+%% How often the kernel repeats an unanswered SYN.
+-define(SYN_REPEATS, 1).
 %% Bytes of a segment, of both sides, that pass any way: the smallest of RFC 4821, section 7.2.
--define(TCP_MAXSEG, 2).
--define(SMALL_SEGMENTS, {raw, ?IPPROTO_TCP, ?TCP_MAXSEG, <<1024:32/native>>}).
+-define(SMALL_SEGMENT_BYTES, 1024).
 
 %% An attempt. to: an address, or detour: over a neighbour. factor: of the time limits behind the TCP connect, for a
 %% host that is slow. is_narrow: the connection has small segments; so has one that follows a handshake of TLS without
@@ -125,7 +123,8 @@ connect(#{session := Session, node := Node, to := detour}) ->
             {error, busy}
     end;
 connect(#{session := Session, to := Address, is_narrow := IsNarrow}) ->
-    Options = [?SYN_ONCE_AGAIN | inet_rdma_transport:connect_options()] ++ [?SMALL_SEGMENTS || IsNarrow],
+    Options = [tcp_option(syncnt, ?SYN_REPEATS) | inet_rdma_transport:connect_options()]
+        ++ [tcp_option(maxseg, ?SMALL_SEGMENT_BYTES) || IsNarrow],
     inet_rdma_transport:connect(inet_rdma_session:driver(Session), Address, Options, ?CONNECT_MS).
 
 introduce(#{session := Session} = Dialling) ->
@@ -202,7 +201,7 @@ accept(Connection, <<?MAGIC, ?VERSION, Name:16/binary, Attempt:64, _Nonce:16/bin
             case inet_rdma_port:command(inet_rdma_session:port(Session), attempt, <<Attempt:64/native>>) of
                 {ok, <<_, _/binary>>} ->
                     <<_:17/binary, Before/binary>> = Message,
-                    accepted(with_descriptor(Session, fun() -> challenge(Session, Attempt, Before, Connection) end));
+                    with_descriptor(Session, fun() -> challenge(Session, Attempt, Before, Connection) end);
                 {ok, <<>>} ->
                     refuse(Connection, <<$s>>);
                 {error, closed} ->
@@ -217,7 +216,8 @@ accept(Connection, <<?MAGIC, ?VERSION, Name:16/binary, Attempt:64, _Nonce:16/bin
 accept(_Connection, _Message) ->
     refused.
 
-%% The port has a descriptor for the connection before this side gives the old one up for it.
+%% The port has a descriptor for the connection before this side gives the old one up for it. Without one the connection
+%% is closed, and the dialer tries again.
 with_descriptor(Session, Accept) ->
     Port = inet_rdma_session:port(Session),
     case inet_rdma_port:reserve(Port) of
@@ -225,13 +225,9 @@ with_descriptor(Session, Accept) ->
             Result = Accept(),
             _ = inet_rdma_port:command(Port, release),
             Result;
-        {error, Reason} ->
-            {failed, Reason}
+        {error, _} ->
+            refused
     end.
-
-%% Without a descriptor the connection is closed, and the dialer tries again.
-accepted({failed, _NoDescriptor}) -> refused;
-accepted(Result) -> Result.
 
 %% A session that began inside TLS is not resumed outside it.
 session(Name, Protocol) ->

@@ -18,6 +18,8 @@
 
 -behaviour(inet_rdma_settlement_message).
 
+-import(inet_rdma_transport, [tcp_option/2]).
+
 -export([reserve/0, new/4, attach/2, resume/5, secure/4, take/2, first_options/1]).
 -export([port/1, name/1, role/1, protocol/1, driver/1, setopts/2, getopts/2, ends/1]).
 -export([hold_ms/1, stop_process/1, stand_by/1, stand_by/2, carry/1]).
@@ -51,12 +53,6 @@
 -define(HOLD_MS, 200).
 %% Keepalive probes without an answer after which the kernel gives a silent connection up.
 -define(KEEPALIVES, 4).
-%% Linux's numbers (netinet/tcp.h).
--define(IPPROTO_TCP, 6).
--define(TCP_KEEPIDLE, 4).
--define(TCP_KEEPINTVL, 5).
--define(TCP_KEEPCNT, 6).
--define(TCP_USER_TIMEOUT, 18).
 
 %% A port for a session, with a descriptor for its TCP connection, linked to the caller.
 -spec reserve() -> {ok, port()} | {error, inet_rdma:reason()}.
@@ -229,17 +225,15 @@ stand_by(Session) -> stand_by(Session, inet_rdma_keeper:known_tick_time()).
 -spec stand_by(t(), pos_integer()) -> ok.
 stand_by(Session, Seconds) ->
     Interval = max(1, Seconds div ?KEEPALIVES),
-    set_if_there([{keepalive, true}, tcp_option(?TCP_KEEPIDLE, Interval), tcp_option(?TCP_KEEPINTVL, Interval),
-                  tcp_option(?TCP_KEEPCNT, ?KEEPALIVES), tcp_option(?TCP_USER_TIMEOUT, Seconds * 1000)], Session).
+    set_if_there([{keepalive, true}, tcp_option(keepidle, Interval), tcp_option(keepintvl, Interval),
+                  tcp_option(keepcnt, ?KEEPALIVES), tcp_option(user_timeout, Seconds * 1000)], Session).
 
 %% Makes the TCP connection carry again, with the options that its user has set. A peer that reads nothing for long must
 %% not end it, so the kernel stops probing.
 -spec carry(t()) -> ok.
 carry(#{name := Name} = Session) ->
     Set = inet_rdma_links:session_options(Name),
-    set_if_there(merge(Set, [{keepalive, false}, tcp_option(?TCP_USER_TIMEOUT, 0)]), Session).
-
-tcp_option(Number, Value) -> {raw, ?IPPROTO_TCP, Number, <<Value:32/native>>}.
+    set_if_there(merge(Set, [{keepalive, false}, tcp_option(user_timeout, 0)]), Session).
 
 %% Sets nothing if there is no TCP connection: the next one begins with the user's options.
 set_if_there(Options, Session) ->

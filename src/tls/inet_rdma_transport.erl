@@ -12,7 +12,7 @@
 -export([passive/1, active_once/1, send_message/2, recv_message/2]).
 %% Used for sessions.
 -export([socket/1, descriptor/1, take/3]).
--export([recv_last/3, connect_options/0, listen_options/0, nodelay/0, bad_options/1]).
+-export([recv_last/3, connect_options/0, listen_options/0, nodelay/0, tcp_option/2, bad_options/1]).
 %% For a link that stays.
 -export([before_nodeup/1, after_nodeup/1, controller/1, handshake_complete/3, tick/1, getstat/1, counts/1, setopts/2,
          getopts/2]).
@@ -22,6 +22,8 @@
 
 %% Size limit of a packet on a connection that should be silent, enforced before the packet is read.
 -define(SILENT_BYTES_MAX, 1024).
+
+-define(IPPROTO_TCP, 6).
 
 -type driver() :: inet_tcp | inet6_tcp.
 -type ends() :: {Own :: address(), Peer :: address()}.
@@ -257,6 +259,18 @@ setopts({tls, Socket, _Sender}, Options) ->
         [] -> ssl:setopts(Socket, Options);
         Bad -> {error, {badopts, Bad}}
     end.
+
+%% An option of tcp(7), with Linux's number for it (netinet/tcp.h).
+-spec tcp_option(maxseg | keepidle | keepintvl | keepcnt | syncnt | user_timeout, non_neg_integer()) ->
+          gen_tcp:option().
+tcp_option(Name, Value) -> {raw, ?IPPROTO_TCP, tcp_number(Name), <<Value:32/native>>}.
+
+tcp_number(maxseg) -> 2;
+tcp_number(keepidle) -> 4;
+tcp_number(keepintvl) -> 5;
+tcp_number(keepcnt) -> 6;
+tcp_number(syncnt) -> 7;
+tcp_number(user_timeout) -> 18.
 
 -spec bad_options([term()]) -> [term()].
 bad_options(Options) -> [Option || {Key, _} = Option <- Options, lists:member(Key, [active, deliver, packet])].
