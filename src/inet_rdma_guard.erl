@@ -1,9 +1,7 @@
 %% The loop of guards. A guard is a process that sleeps beside a link, a stream or the distribution and handles its
 %% events.
 %%
-%% A kind of guard is a module with the callback: inet_rdma_tls_stream_guard for streams that began inside TLS,
-%% inet_rdma_keeper, inet_rdma_wakeup and inet_rdma_node_watch for the distribution. The guard of a session is a
-%% gen_statem (inet_rdma_session_guard).
+%% A kind of guard is a module with the callback. The guard of a session is a gen_statem (inet_rdma_session_guard).
 %%
 %% A guard hibernates after each message: it takes little memory, and keeps no reference to the code of these modules,
 %% which may be loaded anew meanwhile.

@@ -30,12 +30,11 @@ tick({session, Session}) -> inet_rdma_port:tick(inet_rdma_session:port(Session))
 getstat({connection, Connection}) -> inet_rdma_transport:getstat(Connection);
 getstat({session, Session}) -> inet_rdma_port:getstat(inet_rdma_session:port(Session)).
 
-%% Packets, bytes and bytes that wait, under the keys of inet_rdma:info/1.
+%% Under the keys of inet_rdma:info/1.
 -spec counts(t()) -> {ok, #{atom() => number()}} | {error, term()}.
 counts({connection, Connection}) -> inet_rdma_transport:counts(Connection);
 counts({session, Session}) -> inet_rdma_port:counts(inet_rdma_session:port(Session)).
 
-%% Socket options.
 -spec setopts(t(), [term()]) -> ok | {error, term()}.
 setopts({connection, Connection}, Options) -> inet_rdma_transport:setopts(Connection, Options);
 setopts({session, Session}, Options) -> inet_rdma_session:setopts(Session, Options).

@@ -1,11 +1,10 @@
 %% The modules that the links of a node need: all are in memory when the distribution starts.
 %%
-%% A node in interactive mode loads a module at its first call. The first call of what makes a lost connection anew
-%% comes with the loss, and then it may be too late: the package is removed or upgraded under the running node, so that
-%% the file is gone, or is of another version than the modules in use; or the node has no descriptor left to open it.
-%% To compile the modules for the processor is most of the time that a load takes. So the start loads what it needs
-%% itself, and reads the files of the others. All are loaded half a second later, from memory. A link that comes up
-%% earlier loads what it needs until it is up, and the rest when it first needs that (load_all/0): a program that
+%% A node in interactive mode loads a module at its first call. That of what makes a lost connection anew comes with the
+%% loss, and may be too late: the package was removed or upgraded under the running node, or the node has no descriptor
+%% left. To compile the modules for the processor is most of the time that a load takes. So the start loads what it
+%% needs itself, and reads the files of the others, which are loaded half a second later, from memory. A link that comes
+%% up earlier loads what it needs until it is up, and the rest when it first needs that (load_all/0): a program that
 %% starts, asks another node and ends does without.
 -module(inet_rdma_modules).
 

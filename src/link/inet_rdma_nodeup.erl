@@ -1,11 +1,10 @@
 %% How a link comes up, in its connection supervisor. Before nodeup the supervisor decides whether the connection or a
 %% session carries the link; after nodeup, when the VM knows the link, it starts that carrier.
 %%
-%% Between two nodes with inet_rdma a link is a session, which its port carries over TCP or a queue pair. The nodes
-%% settle (inet_rdma_settlement) before the link is up if one of them has the option required, or both have the option
-%% move as eager; otherwise the link's guard settles later. A session that begins inside TLS takes the socket out of
-%% TLS, and seals all bytes itself. If TLS does not give the socket back, the next link has no session: the nodes settle
-%% that it stays on TLS, or is refused.
+%% The nodes settle (inet_rdma_settlement) before the link is up if one of them has the option required, or both have
+%% the option move as eager; otherwise the link's guard settles later. A session that begins inside TLS takes the socket
+%% out of TLS, and seals all bytes itself. If TLS does not give the socket back, the next link has no session: the nodes
+%% settle that it stays on TLS, or is refused.
 -module(inet_rdma_nodeup).
 
 -export([prepare/1, decide/1, before_nodeup/2, last_message/1, after_nodeup/2, can_leave_tls/1]).

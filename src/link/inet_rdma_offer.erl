@@ -5,17 +5,10 @@
 %% every peer that connects, before the cookie is proved: it says only that this node can settle, and by which
 %% version.
 %%
-%%     <<"inetrdma", Version:16, _:2, Tells:1, SaysUp:1, Eager:1, Session:1, StaysOnTcp:1, Required:1, _/binary>>
-%%
-%% SaysUp: this node sends and awaits the message `up` of inet_rdma_settlement. Tells: it tells its addresses, and
-%% understands the peer's (inet_rdma_told).
-%%
-%% With Session the bytes behind it are <<Port:16, Nonce:16/binary, Cipher:8, _:7, Compresses:1, _/binary>>: where this
-%% node accepts connections (0: nowhere), this side's part of the session's secret (inet_rdma_session), the cipher that
-%% this processor computes faster (1: AES-256-GCM, 2: ChaCha20-Poly1305), and whether this side compresses what it sends
-%% over TCP. A node whose offer has this field understands compressed blocks; one without memory for them leaves out the
-%% cipher and what follows. The nonces are useless without the cookie. Inside TLS a node that seals its TCP connections
-%% offers a session: only TLS has carried its nonce then.
+%% docs/PROTOCOL.md has its format ("The offer"). SaysUp: this node sends and awaits the message `up` of
+%% inet_rdma_settlement. Tells: it tells its addresses, and understands the peer's (inet_rdma_told). The nonces are
+%% useless without the cookie. Inside TLS a node that seals its TCP connections offers a session: only TLS has carried
+%% its nonce then.
 %%
 %% Later versions may use the free bits, and add bytes behind these.
 -module(inet_rdma_offer).

@@ -6,19 +6,9 @@
 %% it is a node that connects.
 %%
 %% The asking side connects to the distribution listener of the neighbour, and goes through TLS where its session with
-%% the neighbour began inside it. The messages, each behind its length in 16 bits, in a packet of TLS there:
-%%
-%%     asker       <<"inet_rdma detour", Version:8, Name:16/binary, NonceOfAsker:16/binary, To/binary>>
-%%     neighbour   <<$c, Nonce:16/binary, Proof:32/binary>>   knows the session Name
-%%                 <<$u>>                                       does not know it
-%%                 <<$n>>                                       opens no detours
-%%     asker       <<$p, Proof:32/binary>>
-%%     neighbour   <<$d>>                                       bytes of the node To follow, outside TLS
-%%                 <<$n>>                                       has no direct link to that node, or cannot connect there
-%%                 <<$b>>                                       carries as many detours as it may
-%%
-%% Name: of the session between the two. A proof is an HMAC-SHA256 of all earlier messages under the secret of that
-%% session. The labels are not those of an attempt to resume: no proof serves there.
+%% the neighbour began inside it. docs/PROTOCOL.md has the messages ("Detours"). A proof is an HMAC-SHA256 of all
+%% earlier messages under the secret of that session. The labels are not those of an attempt to resume: no proof serves
+%% there.
 %%
 %% No detour goes over another one: neither side uses a link that is on a detour itself, and what a neighbour passes
 %% begins with an attempt to resume or the handshake of a link, which end at the node To. So detours form no loop.

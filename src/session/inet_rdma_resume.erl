@@ -1,24 +1,13 @@
-%% How a session gets another TCP connection.
+%% How a session gets another TCP connection: the attempt, and the acceptor's part. docs/PROTOCOL.md has the messages
+%% ("Resuming").
 %%
-%% Either side dials the peer's distribution listener, and goes through TLS where the session began inside it. The
-%% messages, each behind its length in 16 bits, in a packet of TLS there:
+%% Either side dials the peer's distribution listener, and goes through TLS where the session began inside it. A node of
+%% OTP takes the first message for a handshake that it does not know, and closes the connection.
 %%
-%%     dialer     <<"inet_rdma resume", Version:8, Name:16/binary, Attempt:64, NonceOfDialer:16/binary>>
-%%     acceptor   <<$c, Nonce:16/binary, Proof:32/binary>>             knows the session; this is the newest attempt
-%%                <<$u>>, then <<$i, Instance:64, Node/binary>>        does not know the session, and names itself
-%%                <<$s>>                                               a newer attempt is under way
-%%     dialer     <<$p, Received:64, Path:64, Proof:32/binary>>        has given the old connection up
-%%     acceptor   <<$r, Received:64, Path:64, Proof:32/binary>>        has, too; frames follow, outside TLS
-%%
-%% A proof is an HMAC-SHA256 of all earlier messages and of its own, under the session's secret, with a label for each
-%% message: native/link/session has the secret. Received: the bytes that the side has received. Path: the queue pair
-%% that the side still has (0: none). A node of OTP takes the first message for a handshake that it does not know, and
-%% closes the connection.
-%%
-%% The secret never leaves the port. A stranger gets only as far as the second message, for which the acceptor computes
-%% one proof; the acceptor gives the old connection up only for a peer that has proved the secret. If the session began
-%% inside TLS, the keys of the next connection come from the secret and the two nonces, which only the two sides of that
-%% TLS connection know.
+%% The secret of the session (native/link/session) never leaves the port. A stranger gets only as far as the second
+%% message, for which the acceptor computes one proof; the acceptor gives the old connection up only for a peer that has
+%% proved the secret. If the session began inside TLS, the keys of the next connection come from the secret and the two
+%% nonces, which only the two sides of that TLS connection know.
 -module(inet_rdma_resume).
 
 -export([attempt/1, is_resume/1, accept/2]).

@@ -5,11 +5,10 @@
 %%
 %%     <<$t, 1:8, Instance:64, Network:64, Boot:16/binary, Port:16, Bound/binary, Count:8, Addresses/binary>>
 %%
-%% Instance: the number of the VM. Boot and Network: the host's boot, and the network namespace. Two nodes with the same
-%% ones share a kernel's addresses. Port: where the node accepts connections, 0: nowhere. Bound: the address to which
-%% its listener is bound. An address is <<4, Ip:4/binary>> or <<6, Ip:16/binary>>; the first of Addresses is that of the
-%% connection which carries the link. Loopback and link-local addresses are left out there: on another host they lead
-%% elsewhere.
+%% Instance: the number of the VM. Two nodes with the same Boot and Network (namespace) share a kernel's addresses.
+%% Port: where the node accepts connections, 0: nowhere. Bound: the address to which its listener is bound. An address
+%% is <<4, Ip:4/binary>> or <<6, Ip:16/binary>>; the first of Addresses is that of the connection which carries the
+%% link. Loopback and link-local addresses are left out there: on another host they lead elsewhere.
 -module(inet_rdma_told).
 
 -export([tell/2, hear/2, own/2, message/1, parse/1, addresses/1, port/1, instance/1]).

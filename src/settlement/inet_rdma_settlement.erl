@@ -2,35 +2,18 @@
 %% them, the initiator, decides; its part is in this module. The acceptor's part is inet_rdma_settlement_acceptor.
 %%
 %% It runs if both nodes made an offer (inet_rdma_offer) of the same version: after both have proved the cookie and
-%% before the VM knows the link, or later, between the guards of a session. Each message is an external term, not
-%% compressed, in a packet with a length of two bytes:
+%% before the VM knows the link, or later, between the guards of a session. docs/PROTOCOL.md lists the messages.
 %%
-%%     both        {hello, Facts}                       at once; the acceptor's may name its listener over shm
-%%     initiator   {try, Fabric}                        the next path; left out for shm if the hello named a listener
-%%     acceptor    {listens, Port, Token, Addresses}    its listener takes only the peer with the token
-%%     initiator   {failed, Fabric, Why}                could not connect
-%%     acceptor    {ready}                              its queue pair is up
-%%     acceptor    {failed, Fabric, Why}                could not listen or accept, or the initiator has failed
-%%     initiator   {go}                                 both queue pairs are up: the link moves, from here on
-%%     initiator   {stay, Why}                          no path is left: the link stays on TCP
-%%     acceptor    {stayed}                             has received that; packets of the distribution may come
-%%     acceptor    <<"up">>, no term                    its VM knows the link
-%%
-%% `up` comes before the link of a session is up, if both offers mention it: behind a settlement, and where the
-%% connection has left TLS. So the link is up at the acceptor first, as with inet_tcp.
-%%
-%% The initiator tries each fabric once. To each `try` the acceptor gives one verdict, `ready` or `failed`; to
-%% `failed` the initiator tries the next path. A failure before `go` costs the link nothing, as long as both sides know
-%% which message comes next. A side that gets no message in time, or a message of the wrong kind, does not know
-%% that, and could take further messages of the peer for packets of the distribution. Its link ends, and links to that
-%% peer stay on TCP without a settlement for the time of the option fallback_retry_ms. An initiator sends `stay`
-%% before that: if the acceptor acknowledges, both sides know the next message again.
+%% A failure before `go` costs the link nothing, as long as both sides know which message comes next. A side that gets
+%% no message in time, or a message of the wrong kind, does not know that, and could take further messages of the peer
+%% for packets of the distribution: its link ends. An initiator sends `stay` before that: if the acceptor acknowledges,
+%% both sides know the next message again.
 %%
 %% A stream that begins inside TLS (inet_rdma_tls_stream) is settled by the same messages, without an offer: the hellos
 %% have the version. A stream never stays on its TLS connection: with no path left both sides refuse it.
 %%
-%% The smaller connect_timeout_ms of both bounds the whole. The connection is passive whenever a message may be the
-%% last one of the settlement: the bytes behind it belong to the VM.
+%% The connection is passive whenever a message may be the last one of the settlement: the bytes behind it belong to the
+%% VM.
 -module(inet_rdma_settlement).
 
 -export([settle/7, settle_in_band/3, settle_stream/3]).

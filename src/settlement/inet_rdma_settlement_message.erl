@@ -62,7 +62,6 @@ tell(#settling{channel = {Module, Channel}}, Message) ->
         {error, _} -> throw(closed)
     end.
 
-%% The next message, which must be one of these.
 -spec hear(settling(), [Name :: atom()]) -> tuple().
 hear(Settling, Expected) ->
     parse(Settling, next(Settling), Expected).
@@ -197,6 +196,5 @@ is_text(Text) ->
 cut(Why) when byte_size(Why) =< ?TEXT_BYTES_MAX -> Why;
 cut(Why) -> unicode:characters_to_binary(string:slice(Why, 0, ?TEXT_BYTES_MAX div 4)).
 
-%% Milliseconds until the deadline.
 -spec left(settling()) -> non_neg_integer().
 left(#settling{deadline = Deadline}) -> inet_rdma_clock:left(Deadline).

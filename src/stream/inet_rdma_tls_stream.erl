@@ -1,13 +1,9 @@
 %% Streams that begin inside TLS: the option tls of inet_rdma:listen/2 and connect/3,4. The parties of such a stream:
 %%
 %% * the user: owns the socket, and knows nothing of TLS;
-%% * the guard (inet_rdma_tls_stream_guard): does the handshake of TLS and the settlement (inet_rdma_settlement), gives
-%%   the stream to the user, and then sleeps. It owns the TLS connection as long as the stream lives, and exchanges new
-%%   keys over it;
-%% * the listener (inet_rdma_tls_stream_listener), on the accepting side;
-%% * the peer.
-%%
-%% The callbacks of inet_rdma_settlement_path make a stream of a queue pair.
+%% * the guard (inet_rdma_tls_stream_guard): does the handshake of TLS and the settlement, gives the stream to the user,
+%%   and then sleeps. It owns the TLS connection as long as the stream lives, and exchanges new keys over it;
+%% * the listener (inet_rdma_tls_stream_listener), on the accepting side.
 -module(inet_rdma_tls_stream).
 
 -behaviour(inet_rdma_settlement_path).

@@ -3,14 +3,10 @@
 %%
 %% Each direction has keys of its own, with generations. The sides tell each other the keys of generation 0 in the
 %% settlement, fresh for each way that they try (first/1, pair/2). When a key nears its limit, the native side tells the
-%% guard of the sending side, which makes the next key and sends it. The peer's guard installs the key and confirms;
-%% only then does the sending side seal with it. Each record names its generation, so packets flow meanwhile:
-%%
-%%     {key, Generation, Key}        the sender's next key
-%%     {key_installed, Generation}   the receiver of that key has installed it
-%%
-%% For a queue pair of a session, a message may be lost with the TCP connection: it is repeated over the next connection
-%% (handle_restored/2).
+%% guard of the sending side, which makes the next key and sends {key, Generation, Key}. The peer's guard installs the
+%% key and answers {key_installed, Generation}; only then does the sending side seal with it. Each record names its
+%% generation, so packets flow meanwhile. In band of a session a message may be lost with the TCP connection: it is
+%% repeated over the next one (handle_restored/2).
 -module(inet_rdma_keys).
 
 %% Used by the settlement.

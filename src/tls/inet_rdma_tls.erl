@@ -5,11 +5,10 @@
 %% for a settlement, so this carrier does the client's part of TLS and has its own #hs_data{} on both sides. This module
 %% uses functions that no release documents:
 %%
-%%     inet_tls_dist (inet6_tls_dist)   childspecs/0, listen/2, accept/1, select/1, address/0
-%%     tls_sender                       dist_handshake_complete/3; the message `tick`
-%%     ssl                              the option erl_dist; which process of a socket is its sender; close/2
-%%     OTP 25 and 26                    tls_sender:dist_tls_socket/1: the accepting side hands over the sender
-%%     OTP 28 and later                 inet_tls_dist:get_ssl_client_options/0 (before: inet_rdma_tls_options)
+%%     all releases         those that check/0 looks for; the option erl_dist of ssl, which process of a socket is its
+%%                          sender, and close/2; the message `tick` of tls_sender
+%%     OTP 25 and 26        tls_sender:dist_tls_socket/1: the accepting side hands over the sender
+%%     OTP 28 and later     inet_tls_dist:get_ssl_client_options/0 (before: inet_rdma_tls_options)
 %%
 %% If a release lacks one of them, the node does not start, and the log names it.
 -module(inet_rdma_tls).

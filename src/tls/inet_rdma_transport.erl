@@ -2,7 +2,7 @@
 %%
 %% The handshake of the distribution and the settlement go over it. A session takes over its TCP socket. OTP carries a
 %% link without a session that stays on the connection: the VM's own port driver over TCP, ssl's processes over TLS.
-%% Beside a stream's queue pair the connection carries only new keys, and its end is the stream's end.
+%% Beside a stream's queue pair the connection carries only new keys.
 -module(inet_rdma_transport).
 
 -behaviour(inet_rdma_settlement_message).
@@ -91,7 +91,6 @@ send({tls, Socket, _Sender}, Bytes) -> ssl:send(Socket, Bytes).
 recv({tcp, Driver, Socket}, Length, TimeoutMs) -> Driver:recv(Socket, Length, TimeoutMs);
 recv({tls, Socket, _Sender}, Length, TimeoutMs) -> ssl:recv(Socket, Length, TimeoutMs).
 
-%% Both ends of the connection.
 -spec ends(t()) -> {ok, ends()} | {error, term()}.
 ends({tcp, _Driver, Socket}) -> ends(inet:sockname(Socket), inet:peername(Socket));
 ends({tls, Socket, _Sender}) -> ends(ssl:sockname(Socket), ssl:peername(Socket)).
@@ -108,11 +107,10 @@ is_local(Connection) ->
         _ -> false
     end.
 
-%% Options that the kernel parameter inet_dist_connect_options sets.
+%% Of the kernel parameters.
 -spec connect_options() -> [gen_tcp:option()].
 connect_options() -> application:get_env(kernel, inet_dist_connect_options, []).
 
-%% Options that the kernel parameter inet_dist_listen_options sets.
 -spec listen_options() -> [gen_tcp:option()].
 listen_options() -> application:get_env(kernel, inet_dist_listen_options, []).
 
@@ -138,8 +136,8 @@ recv_last(Connection, _Bytes, TimeoutMs) ->
 peer_certificate({tls, Socket, _Sender}) -> ssl:peercert(Socket);
 peer_certificate({tcp, _Driver, _Socket}) -> {error, no_peercert}.
 
-%% Packets, bytes and bytes that wait, under the keys of inet_rdma:info/1; of a TCP socket also sizes of packets. TLS
-%% counts records, whose sizes are not those of packets.
+%% Under the keys of inet_rdma:info/1; of a TCP socket also sizes of packets. TLS counts records, whose sizes are not
+%% those of packets.
 -spec counts(t()) -> {ok, #{atom() => number()}} | {error, term()}.
 counts(Connection) ->
     Keys = keys(Connection),
@@ -168,13 +166,10 @@ statistics({tls, Socket, _Sender}, Keys) ->
     catch exit:_ -> {error, closed}
     end.
 
-%% Messages of the settlement come by recv_message/2.
 -spec passive(t()) -> ok | {error, term()}.
 passive({tcp, _Driver, Socket}) -> inet:setopts(Socket, [{active, false}, binary, {packet, raw}, {nodelay, true}]);
 passive({tls, Socket, _Sender}) -> ssl:setopts(Socket, [{active, false}, {mode, binary}]).
 
-%% The next packet, or the end, comes as a message {tcp | ssl, _, Bytes}, {tcp_closed | ssl_closed, _} or
-%% {tcp_error | ssl_error, _, Reason}.
 -spec active_once(t()) -> ok | {error, term()}.
 active_once({tcp, _Driver, Socket}) -> inet:setopts(Socket, [{packet, 2}, {active, once}]);
 active_once({tls, Socket, _Sender}) -> ssl:setopts(Socket, [{active, once}]).
@@ -221,12 +216,10 @@ nodelay() ->
         _ -> {nodelay, true}
     end.
 
-%% The VM's distribution controller.
 -spec controller(t()) -> {ok, port() | pid()} | {error, term()}.
 controller({tcp, _Driver, Socket}) -> inet:getll(Socket);
 controller({tls, _Socket, Sender}) -> {ok, Sender}.
 
-%% Tells OTP that the handshake is complete, so that the VM knows the link.
 -spec handshake_complete(t(), node(), erlang:dist_handle()) -> ok.
 handshake_complete({tcp, _Driver, _Socket}, _Node, _Handle) -> ok;
 handshake_complete({tls, _Socket, Sender}, Node, Handle) -> tls_sender:dist_handshake_complete(Sender, Node, Handle).
