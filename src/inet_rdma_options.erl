@@ -107,10 +107,7 @@ keep(Error, _Environment, _List) ->
 
 check_all(Environment, List) ->
     Defaults = maps:from_list([{Key, Default} || {Key, _, _, Default} <- List]),
-    case merge(Environment, Defaults) of
-        {ok, Config} -> merge_flags(flags(), Config);
-        Error -> Error
-    end.
+    merge(Environment ++ [option(Flag, List) || Flag <- flags()], Defaults).
 
 %% While the kernel boots, the application is not loaded yet, and its options of a configuration file come with its
 %% load. Without a configuration file the application is not loaded: that would be most of the time that this carrier
@@ -164,18 +161,12 @@ values(Config, Keys) ->
         [Unknown | _] -> {error, {unknown_option, Unknown}}
     end.
 
-merge_flags([{Key, Text} | Rest], Config) ->
-    case lists:search(fun({Known, _, _, _}) -> atom_to_list(Known) =:= Key end, list()) of
-        {value, {Known, _, Type, _}} ->
-            case merge([{Known, parse(Type, Text)}], Config) of
-                {ok, More} -> merge_flags(Rest, More);
-                Error -> Error
-            end;
-        false ->
-            {error, {unknown_option, Key}}
-    end;
-merge_flags([], Config) ->
-    {ok, Config}.
+%% An unknown key stays a text, which merge/2 refuses.
+option({Key, Text}, List) ->
+    case [{Known, parse(Type, Text)} || {Known, _, Type, _} <- List, atom_to_list(Known) =:= Key] of
+        [Option] -> Option;
+        [] -> {Key, Text}
+    end.
 
 %% -inet_rdma k1 v1 k2 v2 -inet_rdma k3 v3
 flags() ->
