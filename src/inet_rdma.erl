@@ -156,10 +156,10 @@ recv(#inet_rdma_socket{conn = Conn, id = Id}, Length, Timeout) when is_integer(L
 -spec post_send(socket(), iodata()) -> {ok, reference()} | {error, reason()}.
 post_send(#inet_rdma_socket{conn = Conn} = Socket, Data) ->
     Ref = make_ref(),
-    case inet_rdma_nif:post_send(Conn, Socket, Ref, erlang:iolist_to_iovec(Data)) of
-        ok -> {ok, Ref};
-        Error -> Error
-    end.
+    posted(inet_rdma_nif:post_send(Conn, Socket, Ref, erlang:iolist_to_iovec(Data)), Ref).
+
+posted(ok, Ref) -> {ok, Ref};
+posted(Error, _Ref) -> Error.
 
 %% @doc Receives without waiting. Length as in recv/2. The caller gets
 %%   {inet_rdma_received, Socket, Ref, {ok, Data} | {error, Reason}}
@@ -175,10 +175,7 @@ post_recv(#inet_rdma_socket{}, Length) when is_integer(Length), Length > ?LENGTH
     {error, enomem};
 post_recv(#inet_rdma_socket{conn = Conn} = Socket, Length) when is_integer(Length), Length >= 0 ->
     Ref = make_ref(),
-    case inet_rdma_nif:post_recv(Conn, Socket, Ref, Length) of
-        ok -> {ok, Ref};
-        Error -> Error
-    end.
+    posted(inet_rdma_nif:post_recv(Conn, Socket, Ref, Length), Ref).
 
 %% @doc Takes back a posted send or receive. ok: there is no message for it. {error, too_late}: bytes of the send have
 %% been sent, or the operation is done and its message is sent. A receive can be taken back until it is done: the next

@@ -247,9 +247,6 @@ misbehaviour({record_forged, Sequence}) ->
     io("record ~b is not the peer's: it was changed, repeated, left out or moved", [Sequence]);
 misbehaviour({control_forged, Sequence}) ->
     io("control message ~b is not the peer's: it was changed, repeated, left out or moved", [Sequence]);
-misbehaviour({ring_bytes, _} = Limits) -> limits(Limits);
-misbehaviour({receive_slots, _} = Limits) -> limits(Limits);
-misbehaviour(no_adverts) -> limits(no_adverts);
 misbehaviour(Message) -> message(Message).
 
 message({message_length, Got, Due}) -> io("a message of ~b bytes where ~b were due", [Got, Due]);
@@ -257,11 +254,12 @@ message(not_a_hello) -> "its first message is not a hello";
 message({version, Theirs, Ours}) -> io("it speaks protocol version ~b, this node speaks ~b", [Theirs, Ours]);
 message({control_kind, Kind}) -> io("the unknown control message ~b", [Kind]);
 message({field, Name}) -> io("the field ~ts has an impossible value", [Name]);
-message(Other) -> io("~tp", [Other]).
+message(Limits) -> limits(Limits).
 
 limits({ring_bytes, Bytes}) -> io("a ring of ~b bytes: 1 to 2147483647 are possible", [Bytes]);
 limits({receive_slots, Slots}) -> io("~b receive slots: 5 are the least", [Slots]);
-limits(no_adverts) -> "0 advertisements: 1 is the least".
+limits(no_adverts) -> "0 advertisements: 1 is the least";
+limits(Other) -> io("~tp", [Other]).
 
 lack(left_out) ->
     "this build has none; build the native library again without the environment variable INET_RDMA_FEATURES";

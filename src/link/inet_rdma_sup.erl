@@ -20,7 +20,6 @@
 -define(WATCHES, inet_rdma_watches).
 -define(DETOURS, inet_rdma_detours).
 
-%% The name of the supervisor of the guards of sessions.
 -define(GUARDS, inet_rdma_guards).
 %% How long the supervisor of a link waits for a guard: less than the time of net_setuptime, 7 s.
 -define(START_MS, 5000).
@@ -48,8 +47,7 @@ start_watch(Spec) ->
 start_relay(Request) ->
     try supervisor:start_child(?DETOURS, [Request]) of
         {ok, Relay} when is_pid(Relay) -> {ok, Relay};
-        {ok, undefined} -> none;
-        {error, _} -> none
+        _ -> none
     catch
         exit:_ -> none
     end.
