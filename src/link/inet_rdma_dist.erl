@@ -86,7 +86,6 @@ gen_address(Driver) ->
     _ = inet_rdma_dist_start:start(),
     (below()):address(Driver).
 
-%% The module that makes connections.
 below() ->
     case inet_rdma_dist_start:security() of
         none -> inet_rdma_tcp;
@@ -307,7 +306,6 @@ tick(_Socket) ->
 %% dist_util asks at each tick, to see whether the peer has sent anything.
 getstat(_Socket) -> inet_rdma_controller:getstat(controller()).
 
-%% Sets options of the listening socket, or of a link's connection.
 setopts(Socket, Options) ->
     case kept() of
         undefined -> inet_tcp_dist:setopts(Socket, Options);

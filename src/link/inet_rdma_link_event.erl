@@ -36,7 +36,6 @@ new(Kind, Node, Fabric, Why) ->
 new(Kind, Node, Fabric, Why, Reason) ->
     (new(Kind, Node, Fabric, Why))#{reason => Reason}.
 
-%% In words.
 -spec why_lost(lost()) -> binary().
 why_lost(closed) -> <<"the other side ended it">>;
 why_lost(queue_pair) -> <<"its queue pair is lost">>;
@@ -51,14 +50,12 @@ metadata(#{reason := Reason} = Event) ->
 metadata(Event) ->
     #{inet_rdma => Event}.
 
-%% Tells the event, and writes a line of the log.
 -spec say(t(), logger:level(), Format :: io:format(), [term()], Measurements :: #{atom() => integer()}) -> ok.
 say(Event, Level, Format, Arguments, Measurements) ->
     %% Before the log, as a handler of the log may wait.
     ok = tell(Event, Measurements),
     log(Event, Level, Format, Arguments).
 
-%% Writes a line of the log alone.
 -spec log(t(), logger:level(), Format :: io:format(), [term()]) -> ok.
 log(Event, Level, Format, Arguments) ->
     ?LOG(Level, Format, Arguments, metadata(Event)),

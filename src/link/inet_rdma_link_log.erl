@@ -13,7 +13,6 @@
 %% Why the port has ended, as a term and in words, and whether it is an ordinary reason, which is not logged.
 -type ending() :: {inet_rdma:reason() | rolled_back | unknown, Why :: binary(), IsUsual :: boolean()}.
 
-%% The link comes up.
 -spec new(Node :: binary()) -> t().
 new(Node) -> #{node => Node, since => erlang:monotonic_time(), stalled => none}.
 

@@ -28,7 +28,6 @@
 %% at once.
 -define(FAILURES_MAX, 4096).
 
-%% Addresses of a session's peer that are remembered.
 -define(REACHED_MAX, 4).
 
 %% How a session has got a connection: this node has dialled that address, or the peer has come from this one.
@@ -49,7 +48,6 @@
 %% A path to a peer: a fabric, or a detour over this neighbour to that node.
 -type path() :: {Node :: binary(), Instance :: integer(), atom() | {detour, To :: binary()}}.
 
-%% The row of a link, or of a session.
 -type key() :: {link, Node :: binary()} | {session, Name :: binary()}.
 
 %% Makes the tables; the caller owns them.
@@ -153,7 +151,6 @@ remove({session, Name}, Port) ->
     ok = quietly(fun() -> ets:delete(?PEERS, Name) end),
     quietly(fun() -> ets:match_delete(?SESSIONS, {Name, Port, '_', '_', '_'}) end).
 
-%% The links whose supervisors live.
 -spec all() -> [row()].
 all() ->
     Now = erlang:monotonic_time(millisecond),
@@ -161,7 +158,6 @@ all() ->
      || {Node, Supervisor, Controller, Fabric, Why, Since} <- rows(quietly(fun() -> ets:tab2list(?LINKS) end)),
         is_process_alive(Supervisor)].
 
-%% Of a table that has been read quietly.
 -spec rows(ok | [tuple()]) -> [tuple()].
 rows(ok) -> [];
 rows(Rows) -> Rows.

@@ -41,7 +41,6 @@
 -define(TLS_APPLICATIONS, [ssl, public_key, crypto]).
 -define(TLS_OTP, [asn1rt_nif, base64, sets]).
 
-%% The part that this node has loaded; all: every part.
 -define(LOADED, {?MODULE, loaded}).
 %% Set when this node has begun to load those of TLS.
 -define(HAS_TLS, {?MODULE, has_tls}).
@@ -51,7 +50,6 @@
 -define(HELD, ?MODULE).
 -type part() :: link | all.
 
-%% The process that loads a part.
 -define(LOADER, inet_rdma_loader).
 -define(LOAD_MS, 5000).
 %% From the start to the load of all.
@@ -103,7 +101,6 @@ of_otp(Applications) ->
     lists:append([element(1, read(filename:join(Directory, "ebin"), Modules))
                   || {Application, Modules} <- Applications, [_ | _] = Directory <- [code:lib_dir(Application)]]).
 
-%% What is not loaded yet.
 read(Directory, Modules) ->
     Read = [{Module, code_of(File)} || Module <- Modules, not is_loaded(Module),
                                        File <- [filename:join(Directory, atom_to_list(Module) ++ ".beam")]],
@@ -127,7 +124,6 @@ says(Format, Arguments) -> {error, unicode:characters_to_binary(io_lib:format(Fo
 -spec load_for_link() -> ok.
 load_for_link() -> has(link) orelse await(link), ok.
 
-%% Waits until all is loaded.
 -spec load_all() -> ok.
 load_all() -> has(all) orelse await(all), ok.
 

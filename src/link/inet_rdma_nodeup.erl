@@ -87,7 +87,6 @@ decided({error, Reason}, Link) ->
 
 session_offers(#{own_offer := Own, offer := Peer}) -> inet_rdma_offer:sessions(Own, Peer).
 
-%% Why the link has no session.
 lacks(#{own_offer := #{lacks := Reason}}) ->
     <<"this node has no room for a session: ", (inet_rdma_text:reason(Reason))/binary>>;
 lacks(#{own_offer := #{session := none}, node := Node}) ->
@@ -159,7 +158,6 @@ says_up(#{connection := Connection, own_offer := #{says_up := true}, offer := #{
 says_up(_Link) ->
     false.
 
-%% The session gets the TCP connection on which it begins.
 attach({ok, #{controller := {session, Session}} = Up},
        #{connection := Connection, node := Node, config := Config} = Link) ->
     case inet_rdma_session:attach(Session, Connection) of
@@ -255,7 +253,6 @@ not_up(Kind, Node, Why) ->
     ok = inet_rdma_link_event:record(Event, #{}),
     inet_rdma_link_event:log(Event, warning, "inet_rdma: no link to ~ts: ~ts", [Node, Why]).
 
-%% The VM knows the link.
 -spec after_nodeup(up(), link()) -> ok | {error, term()}.
 after_nodeup(#{controller := Controller, kind := Kind, fabric := Fabric, why := Why} = Up, #{node := Node} = Link) ->
     case start(Controller, Up, Link) of

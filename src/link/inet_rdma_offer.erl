@@ -31,7 +31,6 @@
 %% The version of the settlement. Both sides must have the same one; else the link stays on TCP.
 -define(VERSION, 1).
 
-%% The offer of this node.
 -spec offer(inet_rdma_options:config(), Settles :: boolean(), session()) -> offer().
 offer(#{required := Required, move := Move}, Settles, Session) ->
     #{version => ?VERSION, required => Required, settles => Settles, eager => Move =:= eager, says_up => true,

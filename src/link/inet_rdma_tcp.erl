@@ -62,7 +62,6 @@ connect(Driver, {Ip, TcpPort}, Options, TimeoutMs) ->
         Error -> Error
     end.
 
-%% Where a node listens, as its EPMD says.
 -spec find(inet_rdma_transport:driver(), node(), longnames | shortnames) ->
           {Host :: string(), {inet:ip_address(), inet:port_number()}, Version :: term()}.
 find(Driver, Node, LongOrShortNames) ->

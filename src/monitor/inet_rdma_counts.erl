@@ -150,7 +150,6 @@ list() ->
 -spec path_states() -> [carried | suspected | suspended].
 path_states() -> [carried, suspected, suspended].
 
-%% The keys of one origin.
 -spec keys(origin()) -> [atom()].
 keys(Origin) -> [Key || {Key, _, _, Origins, _, _} <- list(), lists:member(Origin, Origins)].
 

@@ -148,7 +148,6 @@ told(#{node := Node, controller := Controller, fabric := Fabric, why := Why} = L
             []
     end.
 
-%% How the TCP connection of a session is encrypted and compressed, and its round trips.
 coding_facts({session, Session}) -> inet_rdma_port:coding(inet_rdma_session:port(Session));
 coding_facts(_Controller) -> #{}.
 

@@ -6,7 +6,6 @@
 -spec text(io:format(), [term()]) -> binary().
 text(Format, Arguments) -> unicode:characters_to_binary(io_lib:format(Format, Arguments)).
 
-%% The reason of an error in words.
 -spec reason(inet_rdma:reason()) -> binary().
 reason(Reason) -> unicode:characters_to_binary(inet_rdma_error:format(Reason)).
 

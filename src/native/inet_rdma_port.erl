@@ -134,7 +134,6 @@ named_state(#{path_state := Number} = Numbers) ->
 named_state(Numbers) ->
     Numbers.
 
-%% Tells whether a queue pair carries the session of the port.
 -spec is_carried_by_queue(port()) -> boolean().
 is_carried_by_queue(Port) ->
     case statistics(Port) of

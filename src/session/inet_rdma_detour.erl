@@ -29,14 +29,12 @@
 -define(VERSION, 1).
 %% Bytes of a node's name: 255 characters at most, in UTF-8.
 -define(NODE_BYTES_MAX, 1020).
-%% Neighbours that one call asks.
 -define(NEIGHBOURS_MAX, 3).
 %% Time for which a neighbour that opened no detour to a node is not asked for one again, and a node without neighbours
 %% seeks none.
 -define(FORGET_MS, 10000).
 %% First byte of the message to the peer's guard. Others of guards begin with $k, $t or 131.
 -define(TOLD, $d).
-%% Time for each address of a node's listener.
 -define(CONNECT_MS, 2000).
 
 %% A session has begun with this peer, which accepts connections there; none: nowhere, or it is not known. Via: the
@@ -79,7 +77,6 @@ open(Node, TimeoutMs) when byte_size(Node) =< ?NODE_BYTES_MAX ->
     Neighbours = lists:sublist(shuffled(neighbours(Node)), ?NEIGHBOURS_MAX),
     first(Neighbours, Node, deadline(TimeoutMs), {error, no_neighbour}).
 
-%% Whether there is a node that can be asked for a detour to this one.
 -spec has_neighbours(Node :: binary()) -> boolean().
 has_neighbours(Node) -> neighbours(Node) =/= [].
 
@@ -315,7 +312,6 @@ listens_or_tells(none, Session) ->
     hd(inet_rdma_told:addresses(Told) ++ [none]);
 listens_or_tells(Listens, _Session) -> Listens.
 
-%% Whether the first message on a connection to this node's listener asks for a detour.
 -spec is_request(binary()) -> boolean().
 is_request(<<?MAGIC, _/binary>>) -> true;
 is_request(_) -> false.

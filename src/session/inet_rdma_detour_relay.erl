@@ -22,9 +22,7 @@
 %% Time for the connection to arrive from the process that has accepted it, and for the asker's proof.
 -define(HANDED_MS, 1000).
 -define(PROOF_MS, 3000).
-%% Time for the connect to the other node.
 -define(CONNECT_MS, 2000).
-%% Bytes of one read.
 -define(READ_BYTES_MAX, 65536).
 %% Ticks come four times in net_ticktime. A detour that nothing passes for this multiple of it serves no living link.
 -define(IDLE_TICK_TIMES, 4).
@@ -229,7 +227,6 @@ passing() -> [binary, {packet, raw}, {nodelay, true}, {buffer, ?READ_BYTES_MAX}]
 
 read(Socket, Options) -> inet:setopts(Socket, Options ++ [{active, once}]).
 
-%% The bytes of this socket are written.
 written(closing, Relay) ->
     {stop, normal, Relay};
 written(Socket, #relay{ended = Socket} = Relay) ->

@@ -36,7 +36,6 @@
 %% network.
 -type origin() :: inet:ip_address() | {0..65535, 0..65535, 0..65535, 0..65535} | unknown.
 
-%% A detour from one node to another.
 -type carried() :: {From :: binary(), To :: binary()}.
 
 %% node: the peer's name. listens: where the peer accepts connections; none: nowhere, or not known. tried: the last
@@ -144,6 +143,5 @@ fact(Name, Fact) ->
         _ -> none
     end.
 
-%% The session has ended.
 -spec forget(Name :: binary()) -> ok.
 forget(Name) -> quietly(fun() -> ets:match_delete(?FACTS, {{Name, '_'}, '_'}) end).

@@ -204,7 +204,6 @@ handle(_Message, Dialer) ->
 in_order(queue_pair, Dialer) -> Dialer;
 in_order(Reason, Dialer) -> Dialer#dialer{is_in_order = Reason =:= closed}.
 
-%% Starts the attempts that are due.
 dial(Now, #dialer{winner = none, attempts = Attempts, candidates = Candidates} = Dialer) when
     map_size(Attempts) < ?ATTEMPTS_MAX
 ->
@@ -215,7 +214,6 @@ dial(Now, #dialer{winner = none, attempts = Attempts, candidates = Candidates} =
 dial(_Now, Dialer) ->
     Dialer.
 
-%% The earliest time for another attempt.
 start_at(#dialer{newest = Newest, newest_at = At, attempts = Attempts}) when is_map_key(Newest, Attempts) ->
     At + ?STAGGER_MS;
 start_at(_Dialer) ->
@@ -365,7 +363,6 @@ verdict(#dialer{uncarried = Since, candidates = Candidates, name_server = NameSe
         _ -> Verdict
     end.
 
-%% Until when there is nothing to do.
 wait_ms(#dialer{look_up = LookUp, candidates = Candidates, attempts = Attempts, winner = Winner} = Dialer) ->
     Now = now_ms(),
     DetourAt = case Dialer#dialer.detour of

@@ -153,7 +153,6 @@ not_answered({ok, <<$s>>}) -> superseded;
 not_answered({ok, _}) -> {failed, unexpected_answer};
 not_answered({error, Reason}) -> {failed(Reason), Reason}.
 
-%% Which node does not know the session.
 unknown_at({ok, <<?NAME, Instance:64, Node/binary>>}, Node, Instance) ->
     same;
 unknown_at({ok, <<?NAME, _Instance:64, Node/binary>>}, Node, _Told) ->
@@ -176,7 +175,6 @@ answered({ok, <<$r, Standing:16/binary, Proof:32/binary>>}, Attempt, Said, Own, 
 answered(Answer, _Attempt, _Said, _Own, _Dialling) ->
     not_answered(Answer).
 
-%% Whether the first message on a connection to this node's listener begins an attempt.
 -spec is_resume(binary()) -> boolean().
 is_resume(<<?MAGIC, _/binary>>) -> true;
 is_resume(_) -> false.
@@ -275,7 +273,6 @@ remember(_Session, {error, _}) -> ok.
 resume(Session, Attempt, Connection, <<Received:64, Path:64>>, Said) ->
     inet_rdma_session:resume(Session, Attempt, Connection, {Received, Path}, Said).
 
-%% Sends a message, and waits for the peer's answer.
 ask(Message, #{connection := Connection, factor := Factor}) ->
     case send(Connection, Message) of
         ok -> inet_rdma_transport:recv_message(Connection, Factor * ?TIMEOUT_MS);

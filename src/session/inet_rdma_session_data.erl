@@ -61,7 +61,6 @@ loss_timers(#{loss := none}, #{loss := none}) -> {#{}, none};
 loss_timers(_Before, #{loss := none}) -> {#{retry => infinity, bound => infinity}, none};
 loss_timers(_Before, #{loss := Loss}) -> inet_rdma_session_loss:take_timers(Loss).
 
-%% The fabric that carries the link.
 -spec fabric(t()) -> Fabric :: binary().
 fabric(#{queue := none}) -> <<"tcp">>;
 fabric(#{queue := Queue}) -> inet_rdma_queue:fabric(Queue).
@@ -70,7 +69,6 @@ fabric(#{queue := Queue}) -> inet_rdma_queue:fabric(Queue).
 -spec carried(t()) -> {Fabric :: binary(), Why :: binary()}.
 carried(#{why := Why} = Guarded) -> {fabric(Guarded), Why}.
 
-%% For log lines.
 -spec facts(t()) -> inet_rdma_session_log:link().
 facts(#{node := Node, why := Why} = Guarded) -> {Node, fabric(Guarded), Why}.
 

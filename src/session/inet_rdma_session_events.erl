@@ -1,21 +1,7 @@
 %% What the guard of a link with a session (inet_rdma_session_guard, _data) does at each event. Its parts:
 %% inet_rdma_session_loss while the TCP connection is lost or a path is suspected (_suspicion), _mover for settlements,
 %% _idle for the way back to TCP, _keys for the keys of a queue pair, _log for their log lines.
-%%
-%% What of the port's notices (native/link/port/src/commands.rs, WATCH):
-%%
-%%     {lost, Reason}    the TCP connection is lost; or a queue pair, and the TCP connection with it
-%%     suspected         a path is suspected; the link goes on over it
-%%     trusted           no path is suspected any more
-%%     restored          there is another TCP connection, by an attempt of either side
-%%     earned            the link's traffic has earned a queue pair (move: earned)
-%%     moved             the peer's packets come over the queue pair
-%%     key_due           the key of the queue pair nears its limit
-%%     returned          packets of both sides go over the TCP connection again
-%%     peer_closed       the peer ends the session in order
-%%     peer_misbehaved   the peer broke the rules of the session; a binary that follows says how
-%%     rolled_back       the positions of both sides contradict each other; the same
-%%     any other binary  a message of the peer's settlement in band, or about keys
+%% native/link/port/src/commands.rs (WATCH) lists the port's notices.
 -module(inet_rdma_session_events).
 
 -export([start/3, told/2, timeout/2, down/3, tick_time/2, ended/1]).
@@ -25,7 +11,6 @@
 %% The largest message of a settlement that starts the acceptor's mover.
 -define(FIRST_MESSAGE_BYTES_MAX, 4096).
 
-%% The link is up.
 -spec start(inet_rdma_queue:t() | none, HasSettled :: boolean(), t()) -> t().
 start(Queue, HasSettled, #{port := Port, session := Session, config := Config} = Guarded) ->
     _ = inet_rdma_port:command(Port, suspicion, <<(maps:get(dead_after_ms, Config)):32/native>>),
@@ -41,7 +26,6 @@ begin_on(none, true, #{mover := Mover} = Guarded) -> Guarded#{mover := inet_rdma
 begin_on(none, false, #{config := #{move := eager}} = Guarded) -> settle(Guarded);
 begin_on(Queue, _HasSettled, Guarded) -> standing_by(on(Queue, Guarded)).
 
-%% A process has ended.
 -spec down({pid(), reference()}, Exit :: term(), t()) -> t().
 down(Process, Exit, #{loss := Loss, mover := Mover} = Guarded) ->
     case inet_rdma_session_loss:handle_down(Process, Exit, Loss) of
@@ -63,7 +47,6 @@ tick_time(Seconds, #{session := Session} = Guarded) ->
     ok = inet_rdma_session:stand_by(Session, Seconds),
     Guarded.
 
-%% A timeout of the guard with this name.
 -spec timeout(atom(), t()) -> t().
 timeout(retry, #{loss := Loss} = Guarded) when Loss =/= none ->
     Guarded#{loss := inet_rdma_session_loss:handle_retry(Loss)};
@@ -153,7 +136,6 @@ handle_lost(Reason, #{loss := Loss} = Guarded) ->
         false -> lost_again(Reason, Guarded)
     end.
 
-%% The TCP connection is lost.
 lost(Reason, #{config := #{survive_ms := 0}} = Guarded) ->
     Why = inet_rdma_link_event:why_lost(Reason),
     give_up(unicode:characters_to_binary(["its TCP connection ended (", Why, ")"]), Guarded);

@@ -25,12 +25,10 @@ new(Session, Config) ->
 period_ms(initiator, #{move := earned, move_back_ms := Ms}) -> Ms;
 period_ms(_Role, _Config) -> 0.
 
-%% A queue pair carries the link.
 -spec start(t()) -> t().
 start(#{period_ms := Ms, state := off} = Idle) when Ms > 0 -> look_in(Ms, bytes(Idle), Idle);
 start(Idle) -> Idle.
 
-%% TCP carries the link.
 -spec stop(t()) -> t().
 stop(Idle) -> Idle#{state := off, timer := infinity}.
 
@@ -54,7 +52,6 @@ look(Before, #{port := Port, period_ms := Ms} = Idle) ->
 
 look_in(Ms, Bytes, Idle) -> Idle#{state := {looking, Bytes}, timer := Ms}.
 
-%% Bytes of both directions.
 bytes(#{port := Port}) ->
     case inet_rdma_port:counts(Port) of
         {ok, #{bytes_received := Received, bytes_sent := Sent}} -> Received + Sent;

@@ -28,7 +28,6 @@ in_band(Session) -> fun(Bytes) -> inet_rdma_session:send_message(Session, <<?KEY
 -spec new(inet_rdma_options:config()) -> t().
 new(#{rekey_seconds := Seconds}) -> #{rekey_seconds => Seconds, keys => none, early => [], timer => keep}.
 
-%% This side begins to settle.
 -spec handle_settling(t()) -> t().
 handle_settling(Keys) -> Keys#{early := []}.
 
@@ -51,7 +50,6 @@ handle_due(Session, #{keys := Keys} = State) ->
     {ok, Told} = inet_rdma_keys:handle_due(Keys, in_band(Session)),
     State#{keys := Told}.
 
-%% The guard's timeout `rekey'.
 -spec handle_timeout(inet_rdma_session:t(), t()) -> t().
 handle_timeout(Session, State) -> start_timer(handle_due(Session, State)).
 

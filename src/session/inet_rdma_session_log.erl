@@ -11,7 +11,6 @@
 %% The link as it is after the event: its fabric, and why that carries it.
 -type link() :: {Node :: binary(), Fabric :: binary(), Why :: binary()}.
 
-%% The TCP connection is lost.
 -spec lost(inet_rdma_session_loss:reason(), Why :: binary(), IsCarried :: boolean(), link()) -> ok.
 lost(Reason, Why, IsCarried, {Node, _, _} = Link) ->
     Meanwhile = case IsCarried of
@@ -46,7 +45,6 @@ suspected(path, IsNarrow, {Node, Fabric, _} = Link) ->
     ?LOG_INFO("inet_rdma: the link to ~ts suspects its path, and tries others beside it: ~ts", [Node, Why]),
     Why.
 
-%% What was suspected has answered.
 -spec trusted(inet_rdma_session_loss:suspicion(), Duration :: integer(), link()) -> ok.
 trusted(Suspicion, Duration, {Node, _, _} = Link) when Suspicion =/= standby ->
     Why = record(trusted, <<"the path that was suspected answers">>, Duration, Link),
@@ -119,12 +117,10 @@ moved_up(From, {Node, Fabric, Why} = Link) ->
 stayed({Node, _, Why} = Link) ->
     told(fallback, notice, Link, "inet_rdma: ~ts stays on TCP; ~ts", [Node, Why]).
 
-%% A settlement has failed. How: in words.
 -spec failed(How :: binary(), link()) -> ok.
 failed(How, {Node, _, _} = Link) ->
     told(failed, notice, Link, "inet_rdma: ~ts stays on TCP: ~ts", [Node, How]).
 
-%% A mover has ended with this exit reason.
 -spec crashed(Exit :: term(), link()) -> ok.
 crashed(Exit, {Node, _, _} = Link) ->
     told(failed, warning, Link, "inet_rdma: ~ts stays on TCP: its settlement failed: ~tp", [Node, Exit]).

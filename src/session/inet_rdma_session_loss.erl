@@ -132,7 +132,6 @@ dialed({dead, Why}, _Loss) ->
 dialed(_ResumedOrCrashed, Loss) ->
     {ok, set(retry, ?RETRY_MS, Loss)}.
 
-%% The guard's timeout `retry'.
 -spec handle_retry(t()) -> t().
 handle_retry(Loss) -> dial(Loss).
 

@@ -84,7 +84,6 @@ wait_for_tcp(Mover) -> Mover#{next := restored, timer := infinity}.
 handle_restored(#{next := restored} = Mover) -> {due, Mover#{next := none}};
 handle_restored(Mover) -> {not_due, Mover}.
 
-%% The guard's timeout `settle'.
 -spec handle_timeout(t()) -> {due | not_due, t()}.
 handle_timeout(#{next := timeout} = Mover) -> {due, Mover#{next := none}};
 handle_timeout(Mover) -> {not_due, Mover}.
@@ -97,7 +96,6 @@ handle_down(_Other, _Exit, _Mover) -> unknown.
 outcome({Kind, _} = Outcome) when Kind =:= settled; Kind =:= crashed -> Outcome;
 outcome(Exit) -> {crashed, Exit}.
 
-%% The link has moved to a queue pair.
 -spec handle_moved(t()) -> t().
 handle_moved(Mover) -> Mover#{failed := 0}.
 
@@ -107,7 +105,6 @@ is_running(#{process := Process}) -> Process =/= none.
 -spec has_failed(t()) -> boolean().
 has_failed(#{failed := Failed}) -> Failed > 0.
 
-%% Gives the mover a message of the peer's settlement.
 -spec forward(Message :: binary(), t()) -> ok.
 forward(Message, #{process := {Process, _}, session := Session}) ->
     Process ! {session, inet_rdma_session:port(Session), Message},
