@@ -11,6 +11,15 @@
 
 -type side() :: client | server.
 
+%% How the value of each flag is read.
+-define(TYPES, [{string, ["certfile", "cacertfile", "keyfile", "dhfile", "password"]},
+                {atom, ["verify", "crl_check", "reuse_sessions", "secure_renegotiate", "fail_if_no_peer_cert", "ktls"]},
+                {integer, ["depth", "hibernate_after"]},
+                {ciphers, ["ciphers"]},
+                {atoms, ["versions"]},
+                {term, ["crl_cache"]},
+                {function, ["verify_fun"]}]).
+
 %% Fails where a flag cannot be read.
 -spec all(side()) -> [term()].
 all(client) ->
@@ -64,35 +73,16 @@ pairs(_Prefix, [Key]) ->
     error({malformed_ssl_dist_opt, Key}).
 
 option(Key, Value) ->
-    case type(Key) of
-        string -> {list_to_atom(Key), Value};
-        ciphers -> {ciphers, ciphers(Value, is_otp_25())};
-        atom -> {list_to_atom(Key), list_to_atom(Value)};
-        integer -> {list_to_atom(Key), list_to_integer(Value)};
-        atoms -> {list_to_atom(Key), [list_to_atom(Value)]};
-        term -> {list_to_atom(Key), term(Value)};
-        function -> {verify_fun, function(term(Value))};
-        unknown -> error({malformed_ssl_dist_opt, Key})
+    case [Type || {Type, Keys} <- ?TYPES, lists:member(Key, Keys)] of
+        [string] -> {list_to_atom(Key), Value};
+        [ciphers] -> {ciphers, ciphers(Value, is_otp_25())};
+        [atom] -> {list_to_atom(Key), list_to_atom(Value)};
+        [integer] -> {list_to_atom(Key), list_to_integer(Value)};
+        [atoms] -> {list_to_atom(Key), [list_to_atom(Value)]};
+        [term] -> {list_to_atom(Key), term(Value)};
+        [function] -> {verify_fun, function(term(Value))};
+        [] -> error({malformed_ssl_dist_opt, Key})
     end.
-
-type("certfile") -> string;
-type("cacertfile") -> string;
-type("keyfile") -> string;
-type("dhfile") -> string;
-type("password") -> string;
-type("ciphers") -> ciphers;
-type("verify") -> atom;
-type("crl_check") -> atom;
-type("reuse_sessions") -> atom;
-type("secure_renegotiate") -> atom;
-type("fail_if_no_peer_cert") -> atom;
-type("ktls") -> atom;
-type("depth") -> integer;
-type("hibernate_after") -> integer;
-type("versions") -> atoms;
-type("crl_cache") -> term;
-type("verify_fun") -> function;
-type(_) -> unknown.
 
 %% OTP 25 takes names with colons between them, later releases one name.
 ciphers(Value, true) -> Value;

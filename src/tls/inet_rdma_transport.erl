@@ -133,8 +133,7 @@ recv_last(Connection, _Bytes, TimeoutMs) ->
 
 %% The peer's certificate in DER.
 -spec peer_certificate(t()) -> {ok, binary()} | {error, no_peercert | term()}.
-peer_certificate({tls, Socket, _Sender}) -> ssl:peercert(Socket);
-peer_certificate({tcp, _Driver, _Socket}) -> {error, no_peercert}.
+peer_certificate({tls, Socket, _Sender}) -> ssl:peercert(Socket).
 
 %% Under the keys of inet_rdma:info/1; of a TCP socket also sizes of packets. TLS counts records, whose sizes are not
 %% those of packets.
