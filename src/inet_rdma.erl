@@ -279,13 +279,9 @@ i() ->
     io:put_chars(inet_rdma_info:table(info())).
 
 %% @doc Facts and counts of one connection, or of that to a node. undefined: closed here, or there is none.
-%% inet_rdma_counts:list/0 has each key with its unit and meaning. A key is absent where the connection does not have
-%% it. Each has node, fabric, why, state, bytes_* and packets_* (_sent, _received). A queue pair has its transfers,
-%% events and memory too. A link has bytes_pending and up_ms; between two nodes with inet_rdma also losses, resumes,
-%% moves, path_state, suspicions, false_suspicions, detoured, via, detours, bytes_unacknowledged, suspended and
-%% suspended_ms, and over TCP cipher and the keys beside it, round trips, and what compression does where a side
-%% compresses. Of a link bytes, packets and sizes of packets are those of all paths that it had. A link over TCP has
-%% sizes of packets; one over TLS has not.
+%% inet_rdma_counts:list/0 has each key with its unit, meaning and the connections that have it; on others it is absent.
+%% Of a link bytes, packets and sizes of packets are those of all paths that it had. A link over TCP has sizes of
+%% packets; one over TLS has not.
 -spec info(socket() | node()) -> info() | undefined.
 info(#inet_rdma_socket{conn = Conn}) -> inet_rdma_info:of_connection(Conn);
 info(Node) when is_atom(Node) -> inet_rdma_info:of_node(Node).

@@ -67,11 +67,8 @@ insert(Node, Controller, Fabric, Why) ->
 -spec update(pid(), binary(), Fabric :: binary(), Why :: binary()) -> ok.
 update(Supervisor, Node, Fabric, Why) ->
     quietly(fun() ->
-                    case ets:lookup(?LINKS, Node) of
-                        [{_, Supervisor, _, _, _, _}] ->
-                            ets:update_element(?LINKS, Node, [{4, Fabric}, {5, Why}]);
-                        _ -> true
-                    end
+                    ets:lookup_element(?LINKS, Node, 2) =:= Supervisor
+                        andalso ets:update_element(?LINKS, Node, [{4, Fabric}, {5, Why}])
             end).
 
 %% A session of this node, by its name, and the socket options of each of its TCP connections. It ends with the port.
@@ -163,8 +160,7 @@ rows(ok) -> [];
 rows(Rows) -> Rows.
 
 %% A path to a peer (named by its node and the number of its VM, so that a restarted one is new) has failed.
--spec failed(path(), Reason :: binary(),
-             RetryMs :: non_neg_integer()) -> ok.
+-spec failed(path(), Reason :: binary(), RetryMs :: non_neg_integer()) -> ok.
 failed(Path, Reason, RetryMs) ->
     quietly(fun() ->
                     Now = erlang:monotonic_time(millisecond),

@@ -44,11 +44,12 @@ place(true, Role, Connection, Compresses, Node, Peer) ->
         false -> none
     end.
 
-%% Whether this side compresses what it sends. none: neither side does, as there is no memory for what the peer would
-%% compress.
+%% Whether this side compresses what it sends; auto: only between hosts. none: neither side does, as there is no memory
+%% for what the peer would compress.
 offered_compression(HasLibrary, Compress, Connection) ->
     case HasLibrary andalso inet_rdma_nif:can_decompress() of
-        true -> compresses(Compress, Connection);
+        true when Compress =:= auto -> not inet_rdma_transport:is_local(Connection);
+        true -> Compress;
         false -> none
     end.
 
@@ -62,7 +63,3 @@ listens_for({Ip, TcpPort}, Connection) ->
         {ok, {{Ip, _}, _Peer}} -> TcpPort;
         _ -> 0
     end.
-
-%% auto: only between hosts.
-compresses(auto, Connection) -> not inet_rdma_transport:is_local(Connection);
-compresses(Compress, _Connection) -> Compress.

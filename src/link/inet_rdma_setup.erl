@@ -116,8 +116,7 @@ port(Known, _Name, _Ip, _AtMost) ->
     {ok, Known}.
 
 %% An alert of TLS comes from the peer, or from this side about it.
-failed({tls_alert, _} = Reason, Listens) -> {error, Reason, Listens};
-failed({options, _} = Reason, Listens) -> {error, Reason, Listens};
+failed({Kind, _} = Reason, Listens) when Kind =:= tls_alert; Kind =:= options -> {error, Reason, Listens};
 failed(_Reason, Listens) -> {unreachable, Listens}.
 
 over_a_neighbour(Tcp, Node, Host, Deadline) ->
