@@ -20,9 +20,6 @@
 -type suspicion() :: none | path | standby | woke.
 %% retry: until the next dialer, if one has crashed. bound: until the link is given up.
 -type timer() :: retry | bound.
-%% The data of the link's guard (inet_rdma_session_data).
--type link() :: #{session := inet_rdma_session:t(), node := binary(), peer := peer(),
-                  config := inet_rdma_options:config(), atom() => term()}.
 %% Where the peer accepts connections; none: nowhere, and only the peer can make another connection.
 -type peer() :: inet_rdma_told:address() | none.
 -type reason() :: inet_rdma_link_event:lost() | inet_rdma:reason() | unknown.
@@ -33,13 +30,14 @@
 -define(UNREACHABLE_MS, 1000).
 
 %% TcpReason: of the connection; queue_pair: this side gave it up as it had lost the queue pair.
--spec new(link(), TcpReason :: reason(), {reason(), Why :: binary()}, IsCarried :: boolean()) -> t().
+-spec new(inet_rdma_session_data:t(), TcpReason :: reason(), {reason(), Why :: binary()}, IsCarried :: boolean()) ->
+          t().
 new(Link, TcpReason, Reason, IsCarried) ->
     begin_with(Link, Reason, #{suspicion => none, is_in_order => is_in_order(TcpReason),
                                is_uncarried => not IsCarried}).
 
 %% The same for a path that is only suspected. IsNarrow: it may be a way that drops packets of full size.
--spec suspect(link(), {reason(), Why :: binary()}, suspicion(), IsNarrow :: boolean()) -> t().
+-spec suspect(inet_rdma_session_data:t(), {reason(), Why :: binary()}, suspicion(), IsNarrow :: boolean()) -> t().
 suspect(Link, Reason, Suspicion, IsNarrow) ->
     begin_with(Link, Reason, #{suspicion => Suspicion, is_in_order => false, is_uncarried => false,
                                is_narrow => IsNarrow}).
