@@ -4,7 +4,7 @@
 %% The native library checks the directory, the file and the peer's user: native/core/fabric_shm/src/directory.rs.
 -module(inet_rdma_neighbours).
 
--export([start/0, stop/0, check/1, fact/2, named/2, reach/2, is_same_user/2, connect/5]).
+-export([start/0, stop/0, check/1, fact/2, named/2, reach/2, is_same_user/2]).
 -export_type([fact/0, reach/0]).
 
 -include_lib("kernel/include/logger.hrl").
@@ -97,10 +97,3 @@ is_same_user(#{user := User} = Own, #{user := User} = Peer) ->
     end;
 is_same_user(_Own, _Peer) ->
     false.
-
-%% As inet_rdma_nif:connect/6.
--spec connect(inet_rdma_options:config(), Name :: binary(), inet_rdma_nif:token(), TimeoutMs :: non_neg_integer(),
-              map()) ->
-          {ok, inet_rdma_nif:attempt(), Id :: pos_integer()} | {error, inet_rdma:reason()}.
-connect(#{shm_directory := Directory, shm_allowed_uids := Users}, Name, Token, TimeoutMs, Config) ->
-    inet_rdma_nif:connect_shm_file({Directory, Users, Name}, Token, TimeoutMs, Config).

@@ -54,7 +54,8 @@ connect(Settling, Fabric, Port, Token, [Address | Addresses], Whys) ->
 begin_to_connect(#settling{own = Own, peer = Peer, config = Options} = Settling, Fabric, To, Token, TimeoutMs) ->
     case Fabric =:= shm andalso inet_rdma_neighbours:reach(Own, Peer) of
         {directory, {ok, Name}} ->
-            inet_rdma_neighbours:connect(Options, Name, Token, TimeoutMs, config(Settling, Fabric));
+            #{shm_directory := Directory, shm_allowed_uids := Users} = Options,
+            inet_rdma_nif:connect_shm_file({Directory, Users, Name}, Token, TimeoutMs, config(Settling, Fabric));
         _ ->
             inet_rdma_nif:connect(Fabric, <<>>, To, Token, TimeoutMs, config(Settling, Fabric))
     end.
