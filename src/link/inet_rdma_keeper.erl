@@ -64,10 +64,7 @@ handle(_Message, Keeper) ->
 add(Owner, _Key, #keeper{watched = Watched} = Keeper) when is_map_key(Owner, Watched) ->
     Keeper;
 add(Owner, Key, #keeper{watched = Watched} = Keeper) ->
-    _ = case is_port(Owner) of
-            true -> monitor(port, Owner);
-            false -> monitor(process, Owner)
-        end,
+    _ = monitor(case is_port(Owner) of true -> port; false -> process end, Owner),
     Keeper#keeper{watched = Watched#{Owner => Key}}.
 
 %% Waits for net_kernel, for a while.

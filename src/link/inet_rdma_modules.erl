@@ -102,7 +102,7 @@ of_otp(Applications) ->
                   || {Application, Modules} <- Applications, [_ | _] = Directory <- [code:lib_dir(Application)]]).
 
 read(Directory, Modules) ->
-    Read = [{Module, code_of(File)} || Module <- Modules, not is_loaded(Module),
+    Read = [{Module, code_of(File)} || Module <- Modules, not erlang:module_loaded(Module),
                                        File <- [filename:join(Directory, atom_to_list(Module) ++ ".beam")]],
     {[{Module, File, Code} || {Module, {ok, File, Code}} <- Read], [{Module, Why} || {Module, {error, Why}} <- Read]}.
 
@@ -187,25 +187,24 @@ load_codes(Codes) ->
         [?LOG_ERROR("inet_rdma: a lost connection may not be made anew, as module ~s cannot be loaded: ~0tp",
                     [Module, Why])
          || {Module, File, Code} <- missing(Codes),
-            {error, Why} <- [code:load_binary(Module, File, Code)], not is_loaded(Module)],
+            {error, Why} <- [code:load_binary(Module, File, Code)], not erlang:module_loaded(Module)],
     ok.
 
-missing(Codes) -> [Each || {Module, _, _} = Each <- Codes, not is_loaded(Module)].
+missing(Codes) -> [Each || {Module, _, _} = Each <- Codes, not erlang:module_loaded(Module)].
 
 %% This library's modules that are not loaded yet. Those of Elixir run beside links, not in them.
 own() ->
     Directory = filename:dirname(code:which(?MODULE)),
     case in(Directory) of
         {ok, Modules} ->
-            {ok, Directory, [Module || Module <- Modules, is_of_links(atom_to_list(Module)), not is_loaded(Module)]};
+            {ok, Directory, [Module || Module <- Modules, is_of_links(atom_to_list(Module)),
+                                       not erlang:module_loaded(Module)]};
         error ->
             {error, Directory}
     end.
 
 is_of_links("inet6_rdma" ++ _) -> true;
 is_of_links(Name) -> lists:prefix("inet_rdma", Name).
-
-is_loaded(Module) -> erlang:module_loaded(Module).
 
 in(Directory) ->
     case erl_prim_loader:list_dir(Directory) of

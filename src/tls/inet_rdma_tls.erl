@@ -88,9 +88,7 @@ connection(Socket, Sender) ->
 
 %% #sslsocket{} is ssl's own, and has another shape in each release. It names the two processes of its connection.
 sender(Socket) ->
-    Pids = [Pid
-            || Pid <- lists:flatten([Field || Field <- tuple_to_list(Socket), is_pid(Field) orelse is_list(Field)]),
-               is_pid(Pid)],
+    Pids = [Pid || Pid <- lists:flatten(tuple_to_list(Socket)), is_pid(Pid)],
     case [Pid || Pid <- Pids, is_sender(proc_lib:initial_call(Pid))] of
         [Sender | _] ->
             Sender;
