@@ -114,6 +114,9 @@ node_state(#{state := State} = Link) ->
 place(Labels, State, States) ->
     [{Labels, Number} || {Number, Name} <- lists:enumerate(States), Name =:= State].
 
+%% The type of erlang:dist_get_stat/1 leaves out the atoms.
+-dialyzer({no_match, node_queue/1}).
+
 %% As erlang:dist_get_stat/1 says of the VM's own queue: bytes, or whether there are any.
 node_queue(#{node := Node} = Link) ->
     %% #connection{} of net_kernel: node, connection id, state.
