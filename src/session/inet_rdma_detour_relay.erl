@@ -1,4 +1,4 @@
-%% A detour that this node carries for a neighbour (inet_rdma_detour has the messages): a process that passes bytes
+%% A detour that this node carries for a neighbour (inet_rdma_detour): a process that passes bytes
 %% between two TCP connections, from the asker and to the node that it asks for, until either side closes.
 %%
 %% The asker proves the secret of its session with this node first. It gets a detour only to a node with which this node
