@@ -2,36 +2,27 @@
 %% arrive. Runs in the nodes under test.
 -module(inet_rdma_certify_bonds).
 
--export([start/1, stop/2, park/0]).
+-export([start/1, park/0]).
 -export_type([figures/0]).
 
 %% Ends that arrived with their reason; bonds that the end of a connection broke.
--type figures() :: #{ended := non_neg_integer(), broken := non_neg_integer()}.
+-type figures() :: #{ended_bonds := non_neg_integer(), broken := non_neg_integer()}.
 
 %% Longer than a link may be suspended.
 -define(TIMEOUT_MS, 60000).
 -define(PAUSE_MS, 5).
 
+%% inet_rdma_certify_load:stop/2 ends the process.
 -spec start(node()) -> pid().
 start(Peer) ->
     spawn(fun() ->
         _ = process_flag(trap_exit, true),
-        loop(Peer, hold(Peer), #{ended => 0, broken => 0})
+        loop(Peer, hold(Peer), #{ended_bonds => 0, broken => 0})
     end).
-
--spec stop(pid(), timeout()) -> figures().
-stop(Pid, TimeoutMs) ->
-    Ref = monitor(process, Pid),
-    Pid ! {stop, self(), Ref},
-    receive
-        {Ref, Figures} -> demonitor(Ref, [flush]), Figures;
-        {'DOWN', Ref, process, _, Reason} -> error({bonds_ended, Reason})
-    after TimeoutMs -> error({bonds_do_not_end, process_info(Pid, [current_stacktrace, messages])})
-    end.
 
 hold(Peer) -> spawn_opt(Peer, ?MODULE, park, [], [link, monitor]).
 
-loop(Peer, {Anchor, Monitor} = Held, #{ended := Ended, broken := Broken} = Figures) ->
+loop(Peer, {Anchor, Monitor} = Held, #{ended_bonds := Ended, broken := Broken} = Figures) ->
     receive
         {stop, From, Ref} ->
             exit(Anchor, kill),
@@ -45,7 +36,7 @@ loop(Peer, {Anchor, Monitor} = Held, #{ended := Ended, broken := Broken} = Figur
         {Pid, Ref} = hold(Peer),
         Pid ! {finish, Reason},
         case both(Pid, Ref, Reason) of
-            ok -> loop(Peer, Held, Figures#{ended := Ended + 1});
+            ok -> loop(Peer, Held, Figures#{ended_bonds := Ended + 1});
             broken -> loop(Peer, Held, Figures#{broken := Broken + 1})
         end
     end.

@@ -5,7 +5,7 @@
 -export([start/3, stop/2, answer/2]).
 -export_type([figures/0]).
 
--type figures() :: #{calls := non_neg_integer(), failed := non_neg_integer(), failures := [term()],
+-type figures() :: #{calls := non_neg_integer(), failed_calls := non_neg_integer(), failures := [term()],
                      longest_us := non_neg_integer()}.
 
 %% Longer than a link may be suspended.
@@ -21,12 +21,12 @@ start(Peer, Count, PauseMs) ->
     [spawn(fun() -> loop(Peer, PauseMs, none()) end) || _ <- lists:seq(1, Count)].
 
 %% Waits for the answers of the calls that are under way. A caller that does not end in time counts as a failed call.
--spec stop([pid()], timeout()) -> figures().
+-spec stop([pid()], timeout()) -> [figures()].
 stop(Callers, TimeoutMs) ->
     Refs = [{Pid, monitor(process, Pid)} || Pid <- Callers],
     _ = [Pid ! {stop, self(), Ref} || {Pid, Ref} <- Refs],
     Deadline = erlang:monotonic_time(millisecond) + TimeoutMs,
-    lists:foldl(fun({Pid, Ref}, Sum) -> add(figures(Pid, Ref, Deadline), Sum) end, none(), Refs).
+    [figures(Pid, Ref, Deadline) || {Pid, Ref} <- Refs].
 
 figures(Pid, Ref, Deadline) ->
     receive
@@ -38,23 +38,18 @@ figures(Pid, Ref, Deadline) ->
         failed({never_answered, Where}, none())
     end.
 
-none() -> #{calls => 0, failed => 0, failures => [], longest_us => 0}.
+none() -> #{calls => 0, failed_calls => 0, failures => [], longest_us => 0}.
 
-add(#{calls := Calls, failed := Failed, failures := Failures, longest_us := Longest}, Sum) ->
-    #{calls := Calls0, failed := Failed0, failures := Failures0, longest_us := Longest0} = Sum,
-    #{calls => Calls0 + Calls, failed => Failed0 + Failed, longest_us => max(Longest0, Longest),
-      failures => lists:sublist(Failures0 ++ Failures, ?FAILURES_KEPT)}.
+failed(Why, #{calls := Calls, failed_calls := Failed, failures := Failures} = Figures) ->
+    Figures#{calls := Calls + 1, failed_calls := Failed + 1,
+             failures := lists:sublist([Why | Failures], ?FAILURES_KEPT)}.
 
-failed(Why, #{calls := Calls, failed := Failed, failures := Failures} = Figures) ->
-    Figures#{calls := Calls + 1, failed := Failed + 1, failures := lists:sublist([Why | Failures], ?FAILURES_KEPT)}.
-
-loop(Peer, PauseMs, #{calls := Number} = Figures) ->
+loop(Peer, PauseMs, #{calls := Number, longest_us := Longest} = Figures) ->
     receive
         {stop, From, Ref} -> From ! {Ref, Figures}
     after PauseMs ->
         Payload = rand:bytes(rand:uniform(?PAYLOAD_MAX)),
         {TookUs, Answer} = timer:tc(rpc, call, [Peer, ?MODULE, answer, [Number, Payload], ?TIMEOUT_MS]),
-        #{longest_us := Longest} = Figures,
         loop(Peer, PauseMs, judge(Answer, {Number, Peer, Payload}, Figures#{longest_us := max(Longest, TookUs)}))
     end.
 

@@ -1,18 +1,19 @@
 %% Work between two nodes that is counted and timed. Runs in the nodes of a certificate.
-%%
-%% Internal: use inet_rdma_certify:run/1.
 -module(inet_rdma_certify_load).
 
--export([rpc/3, round_trips/2, one_way/3, echo/3, held/0, cut/1, stop_for/1, end_hard/0, watch/1, seen/1, watched/1]).
--export([pong/0, sink/0, echoer/0]).
+-export([rpc/3, round_trip/2, one_way/3, echo/3, held/0, cut/1, stand_still/0, end_hard/0, await_nodedown/2]).
+-export([watch/1, stop/2]).
+%% Spawned.
+-export([pong/0, sink/0, echo_once/3, echoer/0]).
 
 %% Messages that a sender sends between two looks at the clock.
 -define(BATCH, 32).
 -define(PATIENCE_MS, 30000).
+-define(STILL_S, 2).
 
 %% Calls a second of this many processes.
 -spec rpc(node(), pos_integer(), pos_integer()) -> float().
-rpc(Peer, Processes, Ms) ->
+rpc(Peer, Ms, Processes) ->
     StartUs = now_us(),
     DeadlineUs = StartUs + 1000 * Ms,
     Self = self(),
@@ -31,17 +32,15 @@ calls(Peer, DeadlineUs, Count) ->
             calls(Peer, DeadlineUs, Count + 1)
     end.
 
-%% Round trips of one pair of processes, in microseconds.
--spec round_trips(node(), pos_integer()) -> #{p50 := float(), p99 := float(), count := pos_integer()}.
-round_trips(Peer, Ms) ->
+%% The median of the round trips of one pair of processes, in microseconds.
+-spec round_trip(node(), pos_integer()) -> float().
+round_trip(Peer, Ms) ->
     Pong = spawn(Peer, ?MODULE, pong, []),
     Ref = monitor(process, Pong),
     Times = round_trips(Pong, Ref, now_us() + 1000 * Ms, []),
     demonitor(Ref, [flush]),
     exit(Pong, kill),
-    Sorted = list_to_tuple(lists:sort(Times)),
-    At = fun(Percent) -> element(max(1, tuple_size(Sorted) * Percent div 100), Sorted) / 1000 end,
-    #{p50 => At(50), p99 => At(99), count => tuple_size(Sorted)}.
+    lists:nth(max(1, length(Times) div 2), lists:sort(Times)) / 1000.
 
 round_trips(Pong, Ref, DeadlineUs, Times) ->
     StartNs = erlang:monotonic_time(nanosecond),
@@ -63,7 +62,7 @@ pong() ->
 
 %% Messages of this many bytes that arrive in a second.
 -spec one_way(node(), pos_integer(), pos_integer()) -> float().
-one_way(Peer, Bytes, Ms) ->
+one_way(Peer, Ms, Bytes) ->
     Sink = spawn_opt(Peer, ?MODULE, sink, [], [{message_queue_data, off_heap}]),
     Ref = monitor(process, Sink),
     StartUs = now_us(),
@@ -98,33 +97,25 @@ sink(Count) ->
 
 per_second(Count, StartUs) -> Count * 1.0e6 / max(1, now_us() - StartUs).
 
-%% Sends a message of random bytes to the peer and back. Returns the microseconds of the round trip; lost: no answer
-%% within TimeoutMs, which includes the time to make the message.
--spec echo(node(), non_neg_integer(), pos_integer()) -> {ok, non_neg_integer()} | lost | damaged | {ended, term()}.
+%% Sends a message of random bytes to the peer and back. lost: no answer within TimeoutMs.
+-spec echo(node(), non_neg_integer(), pos_integer()) -> ok | lost | damaged | {ended, term()}.
 echo(Peer, Bytes, TimeoutMs) ->
     Payload = rand:bytes(Bytes),
-    Hash = erlang:md5(Payload),
-    %% In a process of its own, which the timeout ends: a late answer does not reach the caller.
-    Self = self(),
-    {Pid, Monitor} = spawn_monitor(fun() -> Self ! {self(), echo_once(Peer, Payload, Hash)} end),
-    receive
-        {Pid, Told} -> demonitor(Monitor, [flush]), Told;
-        {'DOWN', Monitor, process, Pid, Reason} -> {ended, Reason}
-    after TimeoutMs ->
-        demonitor(Monitor, [flush]),
-        exit(Pid, kill),
-        lost
+    case inet_rdma_bounded:call(?MODULE, echo_once, [Peer, Payload, erlang:md5(Payload)], TimeoutMs) of
+        {ok, Told} -> Told;
+        {exit, Reason} -> {ended, Reason};
+        timeout -> lost
     end.
 
+-spec echo_once(node(), binary(), binary()) -> ok | damaged | {ended, term()}.
 echo_once(Peer, Payload, Hash) ->
     Echoer = spawn(Peer, ?MODULE, echoer, []),
     Ref = monitor(process, Echoer),
-    StartUs = now_us(),
     Echoer ! {self(), Ref, Payload},
     receive
         {Ref, Back} ->
             case erlang:md5(Back) of
-                Hash -> {ok, now_us() - StartUs};
+                Hash -> ok;
                 _ -> damaged
             end;
         {'DOWN', Ref, process, _, Reason} -> {ended, Reason}
@@ -158,11 +149,11 @@ cut_port(Port) ->
     end.
 
 %% The kernel stops this process and lets it go on: returns at once.
--spec stop_for(pos_integer()) -> ok.
-stop_for(Seconds) ->
+-spec stand_still() -> ok.
+stand_still() ->
     Pid = os:getpid(),
     _ = os:cmd(lists:flatten(io_lib:format("(sleep 0.1; kill -STOP ~s; sleep ~b; kill -CONT ~s) >/dev/null 2>&1 &",
-                                           [Pid, Seconds, Pid]))),
+                                           [Pid, ?STILL_S, Pid]))),
     ok.
 
 %% Kills this node by SIGKILL, so that the node does not close its connections itself. The pause of a second lets the
@@ -172,7 +163,15 @@ end_hard() ->
     _ = os:cmd("(sleep 1; kill -KILL " ++ os:getpid() ++ ") >/dev/null 2>&1 &"),
     ok.
 
-%% Keeps the ends of this node's links to the peer.
+%% Waits until the link to the peer has ended.
+-spec await_nodedown(node(), timeout()) -> ok.
+await_nodedown(Peer, TimeoutMs) ->
+    true = monitor_node(Peer, true),
+    receive {nodedown, Peer} -> ok
+    after TimeoutMs -> error({no_nodedown, Peer})
+    end.
+
+%% Keeps the reasons with which this node's links to the peer end. stop/2 returns them, oldest first.
 -spec watch(node()) -> pid().
 watch(Peer) ->
     Caller = self(),
@@ -186,22 +185,19 @@ watch(Peer) ->
 watching(Peer, Seen) ->
     receive
         {nodedown, Peer, Info} -> watching(Peer, [proplists:get_value(nodedown_reason, Info) | Seen]);
-        {seen, From, Ref} -> From ! {Ref, lists:reverse(Seen)}, watching(Peer, Seen);
-        {watched, From, Ref} -> From ! {Ref, lists:reverse(Seen)};
+        {stop, From, Ref} -> From ! {Ref, lists:reverse(Seen)};
         _ -> watching(Peer, Seen)
     end.
 
-%% The reasons, oldest first.
--spec seen(pid()) -> [term()].
-seen(Watcher) -> ask(Watcher, seen).
-
-%% The reasons, and ends the watch.
--spec watched(pid()) -> [term()].
-watched(Watcher) -> ask(Watcher, watched).
-
-ask(Watcher, What) ->
-    Ref = make_ref(),
-    Watcher ! {What, self(), Ref},
-    receive {Ref, Seen} -> Seen end.
+%% Ends a process of watch/1, inet_rdma_certify_numbers or inet_rdma_certify_bonds. Returns what it has seen.
+-spec stop(pid(), timeout()) -> term().
+stop(Pid, TimeoutMs) ->
+    Ref = monitor(process, Pid),
+    Pid ! {stop, self(), Ref},
+    receive
+        {Ref, Seen} -> demonitor(Ref, [flush]), Seen;
+        {'DOWN', Ref, process, _, Reason} -> error({has_ended, Reason})
+    after TimeoutMs -> error({does_not_end, process_info(Pid, [current_stacktrace, status, messages])})
+    end.
 
 now_us() -> erlang:monotonic_time(microsecond).

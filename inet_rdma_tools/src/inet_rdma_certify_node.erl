@@ -1,7 +1,5 @@
 %% A node of a certificate: an OS process of its own, here or on the peer host, controlled over its standard input and
 %% output, so that the control does not depend on the link.
-%%
-%% Internal: use inet_rdma_certify:run/1.
 -module(inet_rdma_certify_node).
 
 -export([start_all/1, launch/2, booted/3, call/4, call/5, kill/1, name/1, connect/4, ebin/1, quoted/1, join/2]).
@@ -156,22 +154,21 @@ name(#{node := Name}) -> Name.
 
 %% Connects the first node to the second. Waits at most TimeoutMs until both nodes report that this fabric carries the
 %% link.
--spec connect(t(), t(), tcp | shm | verbs | inet_tcp, non_neg_integer()) -> ok | {error, unicode:chardata()}.
+-spec connect(t(), t(), tcp | shm | verbs, non_neg_integer()) -> ok | {error, unicode:chardata()}.
 connect(A, #{node := NameB} = B, Fabric, TimeoutMs) ->
-    case call(A, net_adm, ping, [NameB], ?CALL_MS) of
-        pong -> moved([{A, B}, {B, A}], Fabric, erlang:monotonic_time(millisecond) + TimeoutMs);
+    case call(A, net_adm, ping, [NameB]) of
+        pong -> moved([{A, B}, {B, A}], Fabric, inet_rdma_clock:deadline(TimeoutMs));
         pang -> {error, io_lib:format("~s cannot connect to ~s", [name(A), NameB])}
     end.
 
-moved(_Pairs, inet_tcp, _DeadlineMs) -> ok;
 moved([], _Fabric, _DeadlineMs) -> ok;
 moved([{A, #{node := NameB}} | Others] = Pairs, Fabric, DeadlineMs) ->
     case call(A, inet_rdma, info, [NameB]) of
         #{fabric := Fabric} -> moved(Others, Fabric, DeadlineMs);
         Other ->
-            case erlang:monotonic_time(millisecond) >= DeadlineMs of
-                true -> {error, stays(Other, Fabric)};
-                false -> receive after 50 -> moved(Pairs, Fabric, DeadlineMs) end
+            case inet_rdma_clock:left(DeadlineMs) of
+                0 -> {error, stays(Other, Fabric)};
+                _ -> receive after 50 -> moved(Pairs, Fabric, DeadlineMs) end
             end
     end.
 

@@ -2,7 +2,7 @@
 %% receiver lives on when the connection ends. Runs in the nodes of a certificate and of tests.
 -module(inet_rdma_certify_numbers).
 
--export([start/2, stop/2, receiver/0]).
+-export([start/2, receiver/0]).
 -export_type([kind/0, figures/0]).
 
 %% How the messages of a sender are made: bytes of each, how many follow without a pause, pause after these.
@@ -15,6 +15,8 @@
 %% Longer than a link may be suspended.
 -define(TIMEOUT_MS, 60000).
 
+%% inet_rdma_certify_load:stop/2 ends the sender when the receiver has confirmed the last message. Messages that are
+%% missing then are lost.
 -spec start(node(), kind()) -> pid().
 start(Peer, Kind) ->
     Caller = self(),
@@ -24,17 +26,6 @@ start(Peer, Kind) ->
         loop(#{to => To, kind => Kind, master => rand:bytes(?MASTER_BYTES), next => 0, breaks => 0})
     end),
     receive {Sender, ready} -> Sender end.
-
-%% Waits until the receiver has confirmed the last message; messages that are missing then are lost.
--spec stop(pid(), timeout()) -> figures().
-stop(Sender, TimeoutMs) ->
-    Ref = monitor(process, Sender),
-    Sender ! {stop, self(), Ref},
-    receive
-        {Ref, Figures} -> demonitor(Ref, [flush]), Figures;
-        {'DOWN', Ref, process, _, Reason} -> error({sender_died, Reason})
-    after TimeoutMs -> error({sender_does_not_end, process_info(Sender, [current_stacktrace, status, messages])})
-    end.
 
 loop(#{kind := #{burst := Burst, pause_ms := PauseMs}} = State) ->
     Sent = burst(rand:uniform(Burst), State),

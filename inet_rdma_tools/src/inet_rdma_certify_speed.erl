@@ -1,15 +1,12 @@
 %% Speed of a path beside inet_tcp between the same addresses, measured in turn in each round.
-%%
-%% Internal: use inet_rdma_certify:run/1.
 -module(inet_rdma_certify_speed).
 
 -export([speed/2, median/1, ratios/1, judge/2]).
 
 -import(inet_rdma_certify_step, [note/2]).
--import(inet_rdma_certify_node, [call/5, name/1]).
+-import(inet_rdma_certify_node, [call/4, call/5, name/1]).
 
 -define(CALL_MS, 120000).
--define(PROCESSES, 100).
 
 %% Least ratio to inet_tcp with which a path passes. One that is much slower than the TCP that it replaces has a fault.
 %% Not 1: a host's load and its interrupts' places make the ratios of good devices vary. A software device makes each
@@ -17,14 +14,13 @@
 -define(LEAST, 0.5).
 -define(LEAST_SOFTWARE, 0.05).
 
--type test() :: rpc | round_trip | rate | bulk.
-
--spec tests() -> [{test(), Name :: binary(), Unit :: binary(), GreaterIsBetter :: boolean()}].
+%% What inet_rdma_certify_load measures, and by how much it is multiplied.
+-spec tests() -> [{Name :: binary(), Unit :: binary(), GreaterIsBetter :: boolean(), {atom(), [term()], number()}}].
 tests() ->
-    [{rpc, <<"rpc, 100 processes">>, <<"calls/s">>, true},
-     {round_trip, <<"round trip, median">>, <<"µs"/utf8>>, false},
-     {rate, <<"messages of 1 KiB">>, <<"messages/s">>, true},
-     {bulk, <<"messages of 1 MiB">>, <<"MB/s">>, true}].
+    [{<<"rpc, 100 processes">>, <<"calls/s">>, true, {rpc, [100], 1}},
+     {<<"round trip, median">>, <<"µs"/utf8>>, false, {round_trip, [], 1}},
+     {<<"messages of 1 KiB">>, <<"messages/s">>, true, {one_way, [1024], 1}},
+     {<<"messages of 1 MiB">>, <<"MB/s">>, true, {one_way, [1048576], 1.048576}}].
 
 -spec speed(inet_rdma_certify_path:t(), #{speed_ms := pos_integer(), rounds := pos_integer(), _ => _}) ->
           inet_rdma_certify_step:outcome().
@@ -33,36 +29,27 @@ speed(#{fabric := Fabric} = Path, #{speed_ms := Ms, rounds := Rounds}) ->
         inet_rdma_certify_path:node(Path, here, "a"), inet_rdma_certify_path:node(Path, there, "b"),
         inet_rdma_certify_path:tcp_node(Path, here, "ta"), inet_rdma_certify_path:tcp_node(Path, there, "tb")
     ]),
-    ok = inet_rdma_certify_node:connect(TcpA, TcpB, inet_tcp, 0),
-    case inet_rdma_certify_link:connected(Path, A, B) of
-        ok ->
-            EachMs = max(200, Ms div (2 * (Rounds + 1) * length(tests()))),
-            Pairs = [{link, A, B}, {inet_tcp, TcpA, TcpB}],
-            %% The first round warms up.
-            _ = round(Pairs, EachMs, 0),
-            Samples = lists:append([round(Pairs, EachMs, Number) || Number <- lists:seq(1, Rounds)]),
-            note("~b rounds, ~b ms for each figure", [Rounds, EachMs]),
-            #{fabric := Fabric} = inet_rdma_certify_node:call(A, inet_rdma, info, [name(B)]),
-            Figures = [figure(Test, Samples) || Test <- tests()],
-            ok = inet_rdma_certify_step:figures(Figures),
-            judge(Figures, inet_rdma_certify_path:is_software(Path));
-        {error, Outcome} -> Outcome
-    end.
+    pong = call(TcpA, net_adm, ping, [name(TcpB)]),
+    ok = inet_rdma_certify_link:connect(Path, A, B),
+    EachMs = max(200, Ms div (2 * (Rounds + 1) * length(tests()))),
+    Pairs = [{link, A, B}, {inet_tcp, TcpA, TcpB}],
+    %% The first round warms up.
+    _ = round(Pairs, EachMs, 0),
+    Samples = lists:append([round(Pairs, EachMs, Number) || Number <- lists:seq(1, Rounds)]),
+    note("~b rounds, ~b ms for each figure", [Rounds, EachMs]),
+    #{fabric := Fabric} = call(A, inet_rdma, info, [name(B)]),
+    Figures = [figure(Test, Samples) || Test <- tests()],
+    ok = inet_rdma_certify_step:figures(Figures),
+    judge(Figures, inet_rdma_certify_path:is_software(Path)).
 
 %% Measures both carriers one right after the other; they take turns in being the first.
 round(Pairs, Ms, Number) ->
     Ordered = case Number rem 2 of 0 -> Pairs; 1 -> lists:reverse(Pairs) end,
-    [{Test, Carrier, measured(Test, A, name(B), Ms)} || {Test, _, _, _} <- tests(), {Carrier, A, B} <- Ordered].
+    [{Name, Carrier, Factor * call(A, inet_rdma_certify_load, Function, [name(B), Ms | Args], Ms + ?CALL_MS)}
+     || {Name, _, _, {Function, Args, Factor}} <- tests(), {Carrier, A, B} <- Ordered].
 
-measured(rpc, A, Peer, Ms) -> call(A, inet_rdma_certify_load, rpc, [Peer, ?PROCESSES, Ms], Ms + ?CALL_MS);
-measured(round_trip, A, Peer, Ms) ->
-    #{p50 := Us} = call(A, inet_rdma_certify_load, round_trips, [Peer, Ms], Ms + ?CALL_MS),
-    Us;
-measured(rate, A, Peer, Ms) -> call(A, inet_rdma_certify_load, one_way, [Peer, 1024, Ms], Ms + ?CALL_MS);
-measured(bulk, A, Peer, Ms) -> call(A, inet_rdma_certify_load, one_way, [Peer, 1048576, Ms], Ms + ?CALL_MS) * 1.048576.
-
-figure({Test, Name, Unit, GreaterIsBetter}, Samples) ->
-    Of = fun(Carrier) -> [Value || {Is, By, Value} <- Samples, Is =:= Test, By =:= Carrier] end,
+figure({Name, Unit, GreaterIsBetter, _}, Samples) ->
+    Of = fun(Carrier) -> [Value || {Is, By, Value} <- Samples, Is =:= Name, By =:= Carrier] end,
     #{test => Name, unit => Unit, greater_is_better => GreaterIsBetter, link => Of(link), inet_tcp => Of(inet_tcp)}.
 
 %% Names the slow tests.

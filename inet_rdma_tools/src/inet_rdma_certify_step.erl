@@ -1,14 +1,12 @@
 %% A check with a time limit, in a process of its own. The notes of a check that is cut off are kept.
-%%
-%% Internal: use inet_rdma_certify:run/1.
 -module(inet_rdma_certify_step).
 
--export([run/3, skipped/2, note/2, figures/1, started/1]).
+-export([run/3, skipped/2, note/2, figures/1, started/1, fail/2]).
 -export_type([check/0, outcome/0, result/0, figure/0]).
 
 -type check() :: atom().
 
-%% The result that a check returns, or exits with in {done, outcome()}. fix: what the user can do.
+%% The result that a check returns. Fix: what the user can do.
 -type outcome() :: pass | {fail, Why :: iodata(), Fix :: iodata()} | {skipped, Why :: iodata()}.
 
 %% The figures of one path and one test: values of the rounds over the link, over inet_tcp, and their ratio in each
@@ -24,47 +22,47 @@
 
 %% Runs the check for at most this time. Ends nodes that the check has started and left.
 -spec run({check(), Path :: binary()}, fun(() -> outcome()), BoundMs :: non_neg_integer()) -> result().
-run({Check, Path}, Fun, BoundMs) ->
-    StartMs = now_ms(),
+run(Id, Fun, BoundMs) ->
+    StartMs = inet_rdma_clock:now_ms(),
     Runner = self(),
     {Pid, Ref} = spawn_monitor(fun() ->
         _ = put(?RUNNER, Runner),
         Runner ! {self(), done, outcome(Fun)}
     end),
-    Collected = collect(Pid, Ref, StartMs + BoundMs, BoundMs, #{evidence => [], figures => [], nodes => []}),
-    #{evidence := Evidence, figures := Figures, nodes := Nodes, outcome := Outcome} = Collected,
-    lists:foreach(fun inet_rdma_certify_node:kill/1, Nodes),
-    {Status, Why, Fix} = told(Outcome),
-    #{check => Check, path => Path, status => Status, why => Why, fix => Fix, evidence => lists:reverse(Evidence),
-      figures => lists:reverse(Figures), took_ms => now_ms() - StartMs}.
+    {Outcome, Told} = collect(Pid, Ref, inet_rdma_clock:deadline(BoundMs), BoundMs, []),
+    Of = fun(Key) -> lists:append([Values || {Is, Values} <- lists:reverse(Told), Is =:= Key]) end,
+    lists:foreach(fun inet_rdma_certify_node:kill/1, Of(nodes)),
+    result(Id, Outcome, Of(evidence), Of(figures), inet_rdma_clock:now_ms() - StartMs).
 
 %% The outcome of a check that is left out.
 -spec skipped({check(), Path :: binary()}, outcome()) -> result().
-skipped({Check, Path}, Outcome) ->
-    {Status, Why, Fix} = told(Outcome),
-    #{check => Check, path => Path, status => Status, why => Why, fix => Fix, evidence => [], figures => [],
-      took_ms => 0}.
+skipped(Id, Outcome) -> result(Id, Outcome, [], [], 0).
 
-collect(Pid, Ref, DeadlineMs, BoundMs, Seen) ->
+result({Check, Path}, Outcome, Evidence, Figures, TookMs) ->
+    {Status, Why, Fix} = case Outcome of
+                             pass -> {pass, undefined, undefined};
+                             {skipped, Reason} -> {skipped, text(Reason), undefined};
+                             {fail, Reason, What} -> {fail, text(Reason), text(What)}
+                         end,
+    #{check => Check, path => Path, status => Status, why => Why, fix => Fix, evidence => Evidence,
+      figures => Figures, took_ms => TookMs}.
+
+%% What the check tells, newest first, and its outcome.
+collect(Pid, Ref, DeadlineMs, BoundMs, Told) ->
     receive
-        {Pid, note, Text} ->
-            collect(Pid, Ref, DeadlineMs, BoundMs, prepend(evidence, Text, Seen));
-        {Pid, figures, Figures} ->
-            collect(Pid, Ref, DeadlineMs, BoundMs, measured(Figures, Seen));
-        {Pid, started, Node} ->
-            collect(Pid, Ref, DeadlineMs, BoundMs, prepend(nodes, Node, Seen));
+        {Pid, tells, Key, Values} ->
+            collect(Pid, Ref, DeadlineMs, BoundMs, [{Key, Values} | Told]);
         {Pid, done, Outcome} ->
             demonitor(Ref, [flush]),
-            Seen#{outcome => Outcome};
+            {Outcome, Told};
         {'DOWN', Ref, process, Pid, Reason} ->
-            Seen#{outcome => ended(Reason)}
-    after max(0, DeadlineMs - now_ms()) ->
+            {ended(Reason), Told}
+    after inet_rdma_clock:left(DeadlineMs) ->
         exit(Pid, kill),
         receive {'DOWN', Ref, process, Pid, _} -> ok end,
-        (flush(Pid, Seen))#{outcome =>
-            {fail, io_lib:format("cut off: not done after ~b s", [BoundMs div 1000]),
-             "the evidence has what was seen until then; something waits for what does not come, or the machine is "
-             "too busy"}}
+        {{fail, io_lib:format("cut off: not done after ~b s", [BoundMs div 1000]),
+          "the evidence has what was seen until then; something waits for what does not come, or the machine is "
+          "too busy"}, flush(Pid, Told)}
     end.
 
 outcome(Fun) ->
@@ -81,25 +79,14 @@ ended(Reason) ->
     {fail, io_lib:format("the check ended: ~0tP", [Reason, 40]),
      "look at the evidence and at the nodes' own words above the report; if it comes again, report it"}.
 
-flush(Pid, Seen) ->
-    receive
-        {Pid, note, Text} -> flush(Pid, prepend(evidence, Text, Seen));
-        {Pid, figures, Figures} -> flush(Pid, measured(Figures, Seen));
-        {Pid, started, Node} -> flush(Pid, prepend(nodes, Node, Seen))
-    after 0 -> Seen
+flush(Pid, Told) ->
+    receive {Pid, tells, Key, Values} -> flush(Pid, [{Key, Values} | Told])
+    after 0 -> Told
     end.
-
-measured(Figures, Seen) -> lists:foldl(fun(Figure, S) -> prepend(figures, Figure, S) end, Seen, Figures).
-
-prepend(Key, Value, Seen) -> maps:update_with(Key, fun(Values) -> [Value | Values] end, Seen).
-
-told(pass) -> {pass, undefined, undefined};
-told({skipped, Why}) -> {skipped, text(Why), undefined};
-told({fail, Why, Fix}) -> {fail, text(Why), text(Fix)}.
 
 %% Called by a running check: adds one line of evidence.
 -spec note(io:format(), [term()]) -> ok.
-note(Format, Arguments) -> tell(note, text(io_lib:format(Format, Arguments))).
+note(Format, Arguments) -> tell(evidence, [inet_rdma_text:text(Format, Arguments)]).
 
 %% Called by a running check: adds figures.
 -spec figures([figure()]) -> ok.
@@ -107,12 +94,14 @@ figures(Figures) -> tell(figures, Figures).
 
 %% Called by a running check: this node ends with the check.
 -spec started(inet_rdma_certify_node:t()) -> ok.
-started(Node) -> tell(started, Node).
+started(Node) -> tell(nodes, [Node]).
 
-tell(What, Value) ->
-    get(?RUNNER) ! {self(), What, Value},
+%% Called by a running check: ends it.
+-spec fail(Why :: iodata(), Fix :: iodata()) -> no_return().
+fail(Why, Fix) -> exit({done, {fail, Why, Fix}}).
+
+tell(Key, Values) ->
+    get(?RUNNER) ! {self(), tells, Key, Values},
     ok.
 
 text(Chars) -> unicode:characters_to_binary(Chars).
-
-now_ms() -> erlang:monotonic_time(millisecond).

@@ -1,7 +1,5 @@
 %% All kinds of checked traffic between two nodes, both ways, and the sum of what it shows. Runs beside the nodes, in a
 %% certificate and in tests.
-%%
-%% Internal: use inet_rdma_certify:run/1.
 -module(inet_rdma_certify_traffic).
 
 -export([start/4, stop/1, text/1, disturbances/1]).
@@ -11,7 +9,8 @@
 -type side() :: {fun((module(), atom(), [term()]) -> term()), node()}.
 -opaque t() :: [{side(), Watcher :: pid(), Callers :: [pid()], Senders :: [pid()], Bonds :: pid()}].
 
-%% failures and nodedowns: some of the reasons.
+%% Those of inet_rdma_certify_calls, _numbers and _bonds. large: messages of all kinds but the first. failures and
+%% nodedowns: some of the reasons.
 -type figures() :: #{atom() => non_neg_integer() | [term()]}.
 
 %% Longer than each wait of the traffic itself.
@@ -36,34 +35,30 @@ start_from({Call, _} = Side, Peer, Callers, PauseMs, Kinds) ->
 
 %% Ends the traffic when all sent messages have been confirmed.
 -spec stop(t()) -> figures().
-stop(Traffic) ->
-    Both = [stop_from(Each) || Each <- Traffic],
-    lists:foldl(fun(Figures, Sum) -> maps:merge_with(fun sum/3, Figures, Sum) end, #{}, Both).
+stop(Traffic) -> sum(lists:append([stop_from(Each) || Each <- Traffic])).
 
-sum(longest_call_ms, One, Other) -> max(One, Other);
+stop_from({{Call, _}, Watcher, Callers, Senders, Bonds}) ->
+    Stop = fun(Pid) -> Call(inet_rdma_certify_load, stop, [Pid, ?END_MS]) end,
+    Calls = Call(inet_rdma_certify_calls, stop, [Callers, ?END_MS]),
+    [_First | Others] = Numbers = lists:map(Stop, Senders),
+    OfBonds = Stop(Bonds),
+    [#{nodedowns => Stop(Watcher)}, #{large => lists:sum([Large || #{sent := Large} <- Others])}, OfBonds |
+     Numbers ++ Calls].
+
+sum(Figures) -> lists:foldl(fun(Each, Sum) -> maps:merge_with(fun sum/3, Sum, Each) end, #{}, Figures).
+
+sum(longest_us, One, Other) -> max(One, Other);
 sum(_, One, Other) when is_list(One) -> lists:sublist(One ++ Other, ?REASONS);
 sum(_, One, Other) -> One + Other.
 
-stop_from({{Call, _}, Watcher, Callers, Senders, Bonds}) ->
-    #{calls := Calls, failed := Failed, failures := Failures, longest_us := LongestUs} =
-        Call(inet_rdma_certify_calls, stop, [Callers, ?END_MS]),
-    [First | Others] = [Call(inet_rdma_certify_numbers, stop, [Sender, ?END_MS]) || Sender <- Senders],
-    #{ended := Ended, broken := Broken} = Call(inet_rdma_certify_bonds, stop, [Bonds, ?END_MS]),
-    Seen = Call(inet_rdma_certify_load, watched, [Watcher]),
-    Numbers = lists:foldl(fun(Figures, Sum) -> maps:merge_with(fun sum/3, Figures, Sum) end, First, Others),
-    Numbers#{calls => Calls, failed_calls => Failed, failures => Failures, longest_call_ms => LongestUs div 1000,
-             large => lists:sum([Large || #{sent := Large} <- Others]), ended_bonds => Ended, broken => Broken,
-             nodedowns => Seen}.
-
-%% One line.
 -spec text(figures()) -> unicode:chardata().
-text(#{calls := Calls, sent := Sent, large := Large, ended_bonds := Ended, longest_call_ms := LongestMs} = Figures) ->
+text(#{calls := Calls, sent := Sent, large := Large, ended_bonds := Ended, longest_us := LongestUs} = Figures) ->
     Disturbed = case disturbances(Figures) of
                     None when map_size(None) =:= 0 -> "none failed, lost, doubled, reordered or damaged";
                     Disturbances -> io_lib:format("~0tp", [Disturbances])
                 end,
     io_lib:format("~b calls, ~b messages (~b large), ~b ended links and monitors; ~ts; longest call ~b ms",
-                  [Calls, Sent, Large, Ended, Disturbed, LongestMs]).
+                  [Calls, Sent, Large, Ended, Disturbed, LongestUs div 1000]).
 
 %% Faults that a link that did not end must not show; empty: all went well.
 -spec disturbances(figures()) -> figures().
