@@ -5,7 +5,7 @@
 %%
 %%     erl -noshell -pa EBIN -eval 'inet_rdma:load_tools(), inet_rdma_certify:main()' -extra --quick
 %%
-%% The Mix task says what is checked.
+%% The Mix task says what is checked. The modules inet_rdma_certify_* are internal.
 -module(inet_rdma_certify).
 
 -export([run/1, main/0, main/1, options/1, usage/0]).
@@ -39,14 +39,14 @@ run(#{minutes := Minutes} = Options) ->
     Doctor = inet_rdma_doctor:report(),
     Peer = inet_rdma_certify_peer:open(Options),
     %% The time limit begins when the other host is there.
-    StartMs = now_ms(),
+    StartMs = inet_rdma_clock:now_ms(),
     DeadlineMs = StartMs + round(Minutes * 60000),
     try
-        {Found, LeftOut} = paths(Doctor, Peer),
+        {Found, LeftOut} = inet_rdma_certify_path:all(Doctor, Peer),
         Paths = wanted(maps:get(paths, Options), Found),
         Results = results(Paths, LeftOut, Doctor, Peer, DeadlineMs, Options),
         {Verdict, Why} = inet_rdma_certify_report:verdict(Results),
-        Report = #{verdict => Verdict, why => Why, started => Started, took_ms => now_ms() - StartMs,
+        Report = #{verdict => Verdict, why => Why, started => Started, took_ms => inet_rdma_clock:now_ms() - StartMs,
                    host => inet_rdma_certify_os:facts(), peer => inet_rdma_certify_peer:facts(Peer), doctor => Doctor,
                    results => Results},
         ok = inet_rdma_certify_report:write(maps:get(out, Options), Report),
@@ -55,34 +55,27 @@ run(#{minutes := Minutes} = Options) ->
         inet_rdma_certify_peer:close(Peer)
     end.
 
-paths(Doctor, none) -> inet_rdma_certify_path:of_host(Doctor);
-paths(Doctor, #{networks := Networks} = Peer) -> inet_rdma_certify_path:of_hosts(Doctor, Peer, Networks).
-
 wanted(all, Found) -> Found;
 wanted(Names, Found) ->
-    Chosen = [Path || #{id := Id, fabric := Fabric} = Path <- Found,
-                      lists:any(fun(Name) -> is_named(Name, binary_to_list(Id), atom_to_list(Fabric)) end, Names)],
-    case [Name || Name <- Names, not lists:any(fun(#{id := Id, fabric := Fabric}) ->
-              is_named(Name, binary_to_list(Id), atom_to_list(Fabric)) end, Found)] of
-        [] -> Chosen;
+    case [Name || Name <- Names, not lists:any(fun(Path) -> is_named(Name, Path) end, Found)] of
+        [] -> [Path || Path <- Found, lists:any(fun(Name) -> is_named(Name, Path) end, Names)];
         Unknown ->
             throw({usage, ["no such path here: ", lists:join(", ", Unknown), "; there are: ",
                            lists:join(", ", [Id || #{id := Id} <- Found])]})
     end.
 
-is_named(Name, Id, Fabric) -> Name =:= Id orelse Name =:= Fabric orelse "verbs " ++ Name =:= Id.
+is_named(Name, #{id := Id, fabric := Fabric}) ->
+    Name =:= atom_to_list(Fabric) orelse lists:member(binary_to_list(Id), [Name, "verbs " ++ Name]).
 
 results(Paths, LeftOut, Doctor, Peer, DeadlineMs, #{paths := Asked} = Options) ->
-    OfHost = step({doctor, <<"host">>}, fun() -> inet_rdma_certify_host:doctor(Doctor) end, 30000, DeadlineMs, Options),
-    OfPeer = [step({doctor, <<"peer">>}, fun() -> inet_rdma_certify_host:doctor(Theirs) end, 30000, DeadlineMs, Options)
-              || #{doctor := Theirs} <- [Peer]],
+    Doctors = [{<<"host">>, Doctor} | [{<<"peer">>, Theirs} || #{doctor := Theirs} <- [Peer]]],
+    OfDoctors = [step({doctor, Host}, fun() -> inet_rdma_certify_host:doctor(Report) end, 30000, DeadlineMs, Options)
+                 || {Host, Report} <- Doctors],
     Skipped = [inet_rdma_certify_step:skipped({sizes, Name}, {skipped, Why}) || {Name, Why} <- LeftOut, Asked =:= all],
     #{slowness := Slowness} = Plan = plan(length(Paths), Options),
-    [OfHost | OfPeer] ++ Skipped ++
-        lists:append([of_path(inet_rdma_certify_path:slowed(Path, Slowness), Plan, DeadlineMs, Options)
-                      || Path <- Paths]).
+    OfDoctors ++ Skipped ++ lists:append([of_path(inet_rdma_certify_path:slowed(Path, Slowness), Plan, DeadlineMs,
+                                                  Options) || Path <- Paths]).
 
-%% How long each check lasts.
 plan(Paths, #{minutes := Minutes, length := Wanted, path_seconds := Seconds}) ->
     {Length, UsualMinutes, PlannedMinutes} = case Wanted of
                                                  full when Minutes >= ?MINUTES -> {full, ?MINUTES, Minutes};
@@ -101,6 +94,7 @@ of_path(#{id := Id} = Path, Plan, DeadlineMs, #{contract := Contract} = Options)
     #{length := Length, slowness := Slowness, survival_ms := SurvivalMs, soak_ms := SoakMs, speed_ms := SpeedMs} = Plan,
     OfPath = Plan#{large_bytes => large_bytes(Path, Length), sizes => sizes(Path, Length)},
     Step = fun(Check, Fun, Ms) -> step({Check, Id}, Fun, round(Slowness * (2 * Ms + 60000)), DeadlineMs, Options) end,
+    Skip = fun(Check, Why) -> told(inet_rdma_certify_step:skipped({Check, Id}, {skipped, Why}), Options) end,
     OfLink = case Step(sizes, fun() -> inet_rdma_certify_link:sizes(Path, OfPath) end, 30000) of
                  #{status := pass} = Sizes ->
                      %% The short checks first: a slow path may use up the time of the others.
@@ -109,8 +103,7 @@ of_path(#{id := Id} = Path, Plan, DeadlineMs, #{contract := Contract} = Options)
                       Step(survival, fun() -> inet_rdma_certify_link:survival(Path, OfPath) end, SurvivalMs),
                       Step(soak, fun() -> inet_rdma_certify_link:soak(Path, OfPath) end, SoakMs)];
                  Sizes ->
-                     NoLink = {skipped, "the check sizes has failed: no link to test"},
-                     [Sizes | [told(inet_rdma_certify_step:skipped({Check, Id}, NoLink), Options)
+                     [Sizes | [Skip(Check, "the check sizes has failed: no link to test")
                                || Check <- [speed, survival, soak]]]
              end,
     OfLink ++
@@ -119,8 +112,7 @@ of_path(#{id := Id} = Path, Plan, DeadlineMs, #{contract := Contract} = Options)
              full ->
                  ContractMs = round(Slowness * 150000),
                  Step(contract, fun() -> inet_rdma_certify_host:contract(Path, Contract, ContractMs) end, 60000);
-             quick -> told(inet_rdma_certify_step:skipped({contract, Id}, {skipped, "only with 15 minutes or more"}),
-                           Options)
+             quick -> Skip(contract, "only with 15 minutes or more")
          end].
 
 %% A software device uses the processor for each packet.
@@ -135,12 +127,12 @@ sizes(Path, Length) ->
     [Size || Size <- [1, 1024, 4096, 16384, 65536, 262144, ?MIB, 16 * ?MIB, 64 * ?MIB],
      Size =< large_bytes(Path, Length)].
 
-step({Check, Path}, Fun, BoundMs, DeadlineMs, Options) ->
-    LeftMs = DeadlineMs - now_ms(),
+step(Id, Fun, BoundMs, DeadlineMs, Options) ->
+    LeftMs = inet_rdma_clock:left(DeadlineMs),
     Result = case LeftMs > 1000 of
-                 true -> inet_rdma_certify_step:run({Check, Path}, Fun, min(BoundMs, LeftMs));
-                 false -> inet_rdma_certify_step:skipped({Check, Path},
-                              {fail, "not begun: the time for all checks is over", "give it more: --minutes"})
+                 true -> inet_rdma_certify_step:run(Id, Fun, min(BoundMs, LeftMs));
+                 false -> inet_rdma_certify_step:skipped(Id, {fail, "not begun: the time for all checks is over",
+                                                              "give it more: --minutes"})
              end,
     told(Result, Options).
 
@@ -162,15 +154,11 @@ options([], Options) -> {ok, Options};
 options(["--join", Address, Token], _Options) -> {join, Address, Token};
 options(["--quick" | Args], Options) -> options(Args, Options#{minutes := ?QUICK_MINUTES, length := quick});
 options(["--quiet" | Args], Options) -> options(Args, Options#{quiet := true});
-options(["--minutes", Text | Args], Options) ->
+options([Option, Text | Args], Options) when Option =:= "--minutes"; Option =:= "--path-seconds" ->
+    Key = case Option of "--minutes" -> minutes; "--path-seconds" -> path_seconds end,
     case string:to_integer(Text) of
-        {Minutes, ""} when Minutes > 0 -> options(Args, Options#{minutes := Minutes});
-        _ -> {error, ["--minutes takes a whole number above 0, and not ", Text]}
-    end;
-options(["--path-seconds", Text | Args], Options) ->
-    case string:to_integer(Text) of
-        {Seconds, ""} when Seconds > 0 -> options(Args, Options#{path_seconds := Seconds});
-        _ -> {error, ["--path-seconds takes a whole number above 0, and not ", Text]}
+        {Number, ""} when Number > 0 -> options(Args, Options#{Key := Number});
+        _ -> {error, [Option, " takes a whole number above 0, and not ", Text]}
     end;
 options(["--paths", Text | Args], Options) -> options(Args, Options#{paths := string:lexemes(Text, ",")});
 options(["--out", Directory | Args], Options) -> options(Args, Options#{out := Directory});
@@ -252,5 +240,3 @@ ran(#{verdict := Verdict, why := Why}, #{out := Out}) ->
     io:put_chars([$\n, string:uppercase(atom_to_list(Verdict)), ": ", Why, "\nreport: ",
                   filename:join(Out, "report.html"), $\n]),
     case Verdict of pass -> 0; fail -> 1 end.
-
-now_ms() -> erlang:monotonic_time(millisecond).

@@ -1,6 +1,4 @@
 %% The report of a certificate as one HTML page without other files.
-%%
-%% Internal: use inet_rdma_certify:run/1.
 -module(inet_rdma_certify_html).
 
 -export([page/1]).

@@ -1,9 +1,7 @@
 %% The paths that links between two nodes can take on these hosts: shared memory, TCP, each RDMA device.
-%%
-%% Internal: use inet_rdma_certify:run/1.
 -module(inet_rdma_certify_path).
 
--export([of_host/1, of_hosts/3, slowed/2, node/3, tcp_node/3, is_software/1]).
+-export([all/2, slowed/2, node/3, tcp_node/3, is_software/1]).
 -export_type([t/0]).
 
 %% here, there: addresses in the names of the nodes of either side. connect_ms: the nodes' option connect_timeout_ms.
@@ -13,38 +11,30 @@
 
 -define(LOOPBACK, "127.0.0.1").
 
-%% The paths within this host, by the doctor's report, and the devices that are left out, each with the reason.
--spec of_host(inet_rdma_doctor:report()) -> {[t()], [{binary(), Why :: iodata()}]}.
-of_host(#{devices := Devices}) ->
-    Found = lists:append([on_host(Device) || Device <- Devices]),
-    {Verbs, LeftOut} = lists:partition(fun erlang:is_map/1, Found),
-    {[path(<<"shm">>, shm, ?LOOPBACK, ?LOOPBACK, none, local),
-      path(<<"tcp">>, tcp, ?LOOPBACK, ?LOOPBACK, none, local) | Verbs], LeftOut}.
-
-on_host(#{name := Name} = Device) ->
-    case usable(Device) of
-        {error, Why} -> [{Name, Why}];
-        [] -> [{Name, "its interface has no IPv4 address: rdma_cm connects to IP addresses"}];
-        [Address | _] -> [path(<<"verbs ", Name/binary>>, verbs, Address, Address, Device, local)]
-    end.
-
-%% The paths between this host and another. Addresses: of the networks that the two hosts share, without RDMA.
--spec of_hosts(inet_rdma_doctor:report(), inet_rdma_certify_peer:t(), {string(), string()}) ->
+%% The paths within this host, or between it and another, by the doctor's report; and the devices that are left out,
+%% each with the reason.
+-spec all(inet_rdma_doctor:report(), inet_rdma_certify_peer:t() | none) ->
           {[t()], [{binary(), Why :: iodata()}]}.
-of_hosts(#{devices := Devices}, #{host := Host, addresses := Theirs}, {Here, There}) ->
-    Found = lists:append([across(Device, Theirs, Host) || Device <- Devices]),
-    {Verbs, LeftOut} = lists:partition(fun erlang:is_map/1, Found),
-    {[path(<<"tcp">>, tcp, Here, There, none, Host) | Verbs], LeftOut}.
+all(#{devices := Devices}, Peer) ->
+    {Verbs, LeftOut} = lists:partition(fun erlang:is_map/1, [of_device(Device, Peer) || Device <- Devices]),
+    {others(Peer) ++ Verbs, LeftOut}.
 
-across(#{name := Name} = Device, Theirs, Host) ->
-    case usable(Device) of
-        {error, Why} -> [{Name, Why}];
-        Own ->
+others(none) ->
+    [path(atom_to_binary(Fabric), Fabric, ?LOOPBACK, ?LOOPBACK, none, local) || Fabric <- [shm, tcp]];
+others(#{host := Host, networks := {Here, There}}) ->
+    [path(<<"tcp">>, tcp, Here, There, none, Host)].
+
+of_device(#{name := Name} = Device, Peer) ->
+    case {usable(Device), Peer} of
+        {{error, Why}, _} -> {Name, Why};
+        {[], none} -> {Name, "its interface has no IPv4 address: rdma_cm connects to IP addresses"};
+        {[Address | _], none} -> path(<<"verbs ", Name/binary>>, verbs, Address, Address, Device, local);
+        {Own, #{host := Host, addresses := Theirs}} ->
             Pairs = [{Address, Other} || Address <- Own, Other <- Theirs, Other =/= Address,
                                          same_network(Address, Other, netmask(Address))],
             case Pairs of
-                [{Here, There} | _] -> [path(<<"verbs ", Name/binary>>, verbs, Here, There, Device, Host)];
-                [] -> [{Name, "the peer has no address in the network of this device"}]
+                [{Here, There} | _] -> path(<<"verbs ", Name/binary>>, verbs, Here, There, Device, Host);
+                [] -> {Name, "the peer has no address in the network of this device"}
             end
     end.
 
@@ -64,19 +54,17 @@ usable(#{usable := Usable, ports := Ports}) ->
 netmask(Address) ->
     {ok, Ip} = inet:parse_address(Address),
     {ok, Interfaces} = inet:getifaddrs(),
-    case [Mask || {_, Properties} <- Interfaces, {Own, Mask} <- masks(Properties), Own =:= Ip] of
-        [Mask | _] -> Mask;
-        [] -> {255, 255, 255, 255}
-    end.
+    hd([Mask || {_, Properties} <- Interfaces, {Own, Mask} <- masks(Properties), Own =:= Ip] ++ [{255, 255, 255, 255}]).
 
 masks([{addr, Ip}, {netmask, Mask} | Rest]) -> [{Ip, Mask} | masks(Rest)];
 masks([_ | Rest]) -> masks(Rest);
 masks([]) -> [].
 
-same_network(One, Other, {M1, M2, M3, M4}) ->
-    [{A1, A2, A3, A4}, {B1, B2, B3, B4}] = [begin {ok, Ip} = inet:parse_ipv4_address(Each), Ip end
-                                            || Each <- [One, Other]],
-    lists:all(fun({A, B, M}) -> A band M =:= B band M end, [{A1, B1, M1}, {A2, B2, M2}, {A3, B3, M3}, {A4, B4, M4}]).
+same_network(One, Other, Mask) -> network(One, Mask) =:= network(Other, Mask).
+
+network(Address, Mask) ->
+    {ok, Ip} = inet:parse_ipv4_address(Address),
+    lists:zipwith(fun erlang:'band'/2, tuple_to_list(Ip), tuple_to_list(Mask)).
 
 path(Id, Fabric, Here, There, Device, Host) ->
     #{id => Id, fabric => Fabric, here => Here, there => There, device => Device, host => Host, connect_ms => 5000}.

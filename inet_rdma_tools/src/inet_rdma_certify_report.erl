@@ -1,6 +1,4 @@
 %% The report of a certificate: its verdict, JSON, lines for the terminal; HTML is in inet_rdma_certify_html.
-%%
-%% Internal: use inet_rdma_certify:run/1.
 -module(inet_rdma_certify_report).
 
 -export([verdict/1, line/1, write/2]).
@@ -24,7 +22,6 @@ verdict(Results) ->
                      end,
     {Verdict, unicode:characters_to_binary(Why)}.
 
-%% For the terminal.
 -spec line(inet_rdma_certify_step:result()) -> unicode:chardata().
 line(#{check := Check, path := Path, status := Status, why := Why, fix := Fix, took_ms := TookMs}) ->
     io_lib:format("~-8s ~-10s ~-16ts ~6.1f s~ts~ts",
@@ -32,7 +29,6 @@ line(#{check := Check, path := Path, status := Status, why := Why, fix := Fix, t
                    case Why of undefined -> ""; _ -> ["  ", Why] end,
                    case Fix of undefined -> ""; _ -> ["\n         fix: ", Fix] end]).
 
-%% report.html and report.json.
 -spec write(file:filename(), inet_rdma_certify:report()) -> ok.
 write(Directory, Report) ->
     Files = [{"report.json", [json(Report), $\n]}, {"report.html", inet_rdma_certify_html:page(Report)}],
