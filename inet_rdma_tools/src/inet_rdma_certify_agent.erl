@@ -4,8 +4,6 @@
 %%
 %% The two hosts have one TCP connection, in clear, so both must trust the network, as with Erlang's distribution
 %% without TLS. Both sides prove that they know the token before either reads a term.
-%%
-%% Internal: use inet_rdma_certify:run/1.
 -module(inet_rdma_certify_agent).
 
 -export([listen/1, call/3, close/1, join/2]).
@@ -29,12 +27,12 @@ listen(Wanted) ->
                            {error, Reason} -> throw({usage, io_lib:format("cannot listen on port ~b: ~s",
                                                                           [Wanted, inet:format_error(Reason)])})
                        end,
-    Token = hex(inet_rdma_certify_os:random(?NONCE_BYTES)),
+    Token = string:lowercase(binary_to_list(binary:encode_hex(inet_rdma_certify_os:random(?NONCE_BYTES)))),
     {ok, Host} = inet:gethostname(),
     io:format("start on the other host, within ~b minutes (in place of ~ts an address of this host that leads "
               "here):~n~n"
               "    certify --join ~ts:~b ~s~n~n", [?JOIN_MS div 60000, Host, Host, Port, Token]),
-    Accepted = accepted(Listener, Token, now_ms() + ?JOIN_MS),
+    Accepted = accepted(Listener, Token, inet_rdma_clock:deadline(?JOIN_MS)),
     ok = gen_tcp:close(Listener),
     {ok, {Here, _}} = inet:sockname(Accepted),
     {ok, {There, _}} = inet:peername(Accepted),
@@ -51,23 +49,21 @@ listen(Wanted) ->
 
 %% Closes the connection of a peer without the token, and accepts the next one.
 accepted(Listener, Token, DeadlineMs) ->
-    case gen_tcp:accept(Listener, max(0, DeadlineMs - now_ms())) of
+    case gen_tcp:accept(Listener, inet_rdma_clock:left(DeadlineMs)) of
         {ok, Socket} ->
             ok = inet:setopts(Socket, [{packet_size, ?PROOF_BYTES}]),
             Nonce = inet_rdma_certify_os:random(?NONCE_BYTES),
             Wanted = proof(Token, Nonce, <<"join">>),
-            maybe_accepted(gen_tcp:send(Socket, Nonce) =:= ok andalso gen_tcp:recv(Socket, 0, ?PROOF_MS), Wanted,
-                           Socket, Token,
-                           Listener, DeadlineMs);
+            case gen_tcp:send(Socket, Nonce) =:= ok andalso gen_tcp:recv(Socket, 0, ?PROOF_MS) of
+                {ok, <<Wanted:?NONCE_BYTES/binary, Theirs:?NONCE_BYTES/binary>>} ->
+                    ok = gen_tcp:send(Socket, proof(Token, Theirs, <<"listen">>)),
+                    Socket;
+                _ ->
+                    ok = gen_tcp:close(Socket),
+                    accepted(Listener, Token, DeadlineMs)
+            end;
         {error, timeout} -> throw({usage, "nobody has joined in time"})
     end.
-
-maybe_accepted({ok, <<Wanted:?NONCE_BYTES/binary, Nonce:?NONCE_BYTES/binary>>}, Wanted, Socket, Token, _, _) ->
-    ok = gen_tcp:send(Socket, proof(Token, Nonce, <<"listen">>)),
-    Socket;
-maybe_accepted(_, _, Socket, Token, Listener, DeadlineMs) ->
-    ok = gen_tcp:close(Socket),
-    accepted(Listener, Token, DeadlineMs).
 
 %% A digest of token and nonce, as in the challenge of Erlang's distribution. The token has 128 bits, and is used once.
 proof(Token, Nonce, Side) -> erlang:md5([Token, Nonce, Side]).
@@ -113,13 +109,10 @@ close(Agent) ->
 %% closes the connection. Returns the exit status of the program.
 -spec join(string(), string()) -> 0 | 1 | 2.
 join(Address, Token) ->
-    case string:split(Address, ":", trailing) of
-        [Host, Text] ->
-            case string:to_integer(Text) of
-                {Port, ""} when Port > 0, Port < 65536 -> joined(gen_tcp:connect(Host, Port, ?OPTIONS, ?PROOF_MS),
-                                                                 Token, Address);
-                _ -> refused(2, [Address, " is no ADDRESS:PORT"])
-            end;
+    [Host | Rest] = string:split(Address, ":", trailing),
+    case [string:to_integer(Text) || Text <- Rest] of
+        [{Port, ""}] when Port > 0, Port < 65536 ->
+            joined(gen_tcp:connect(Host, Port, ?OPTIONS, ?PROOF_MS), Token, Address);
         _ -> refused(2, [Address, " is no ADDRESS:PORT"])
     end.
 
@@ -162,7 +155,3 @@ answer(Socket) ->
         _ClosedOrError ->
             0
     end.
-
-hex(Bytes) -> string:lowercase(binary_to_list(binary:encode_hex(Bytes))).
-
-now_ms() -> erlang:monotonic_time(millisecond).

@@ -1,6 +1,4 @@
 %% The checks of a host: findings of the doctor, the contract of the fabrics, speed of the device without inet_rdma.
-%%
-%% Internal: use inet_rdma_certify:run/1.
 -module(inet_rdma_certify_host).
 
 -export([doctor/1, contract/3, reference/2]).
@@ -19,10 +17,9 @@ doctor(#{findings := Findings} = Report) ->
          || Severity <- [problem, note, ok], #{severity := Is, about := About, text := Text, fix := Fix} <- Findings,
              Is =:= Severity],
     case {Report, [Finding || #{severity := problem} = Finding <- Findings]} of
-        {_, [#{about := About, text := Text, fix := undefined} | _]} ->
-            {fail, io_lib:format("~s: ~ts", [About, Text]), "docs/TROUBLESHOOTING.md explains the doctor's words"};
         {_, [#{about := About, text := Text, fix := Fix} | _]} ->
-            {fail, io_lib:format("~s: ~ts", [About, Text]), Fix};
+            {fail, io_lib:format("~s: ~ts", [About, Text]),
+             case Fix of undefined -> "docs/TROUBLESHOOTING.md explains the doctor's words"; _ -> Fix end};
         {#{leaves_tcp := false}, []} -> {fail, "no link of a node here can leave TCP", "see the notes"};
         {#{leaves_tcp := true}, []} -> pass
     end.
@@ -67,49 +64,40 @@ contract_result(Status, _, Last) ->
 reference(#{fabric := Fabric}, _Length) when Fabric =/= verbs ->
     {skipped, "only an RDMA device has one"};
 reference(#{device := #{name := Device}, there := There, host := Host}, Length) ->
-    case [Program || Program <- ["ib_write_lat", "ib_write_bw"], inet_rdma_certify_os:find(Program) =:= none] of
+    case [Program || Program <- ["ib_write_lat", "ib_write_bw"], os:find_executable(Program) =:= false] of
         [] ->
-            Lat = perftest("ib_write_lat", Device, There, Host, ["-s", "64", "-n", iterations(Length)]),
-            Bw = perftest("ib_write_bw", Device, There, Host, ["-s", "65536", "-n", iterations(Length)]),
-            referred(Lat, Bw);
+            Iterations = case Length of quick -> "200"; full -> "1000" end,
+            Failed = [Why || {Program, Bytes} <- [{"ib_write_lat", "64"}, {"ib_write_bw", "65536"}],
+                             {error, Why} <- [perftest(Program, Device, There, Host, ["-s", Bytes, "-n", Iterations])]],
+            case Failed of
+                [] -> pass;
+                [Why | _] ->
+                    {fail, Why, "the device fails below inet_rdma: try `ib_write_lat -d DEVICE -R` on both sides, and "
+                                "see dmesg"}
+            end;
         Missing ->
             {skipped,
              [lists:join(" and ", Missing), " of perftest are not installed (Debian: apt-get install perftest)"]}
     end.
 
-iterations(quick) -> "200";
-iterations(full) -> "1000".
-
-referred({ok, _}, {ok, _}) -> pass;
-referred({error, Why}, _) -> unreferred(Why);
-referred(_, {error, Why}) -> unreferred(Why).
-
-unreferred(Why) ->
-    {fail, Why, "the device fails below inet_rdma: try `ib_write_lat -d DEVICE -R` on both sides, and see dmesg"}.
-
 perftest(Program, Device, There, Host, Words) ->
     %% -R: connected by rdma_cm, as links are; it takes the GID of the address.
     Args = ["-d", binary_to_list(Device), "-R", "-F", "-p", ?PORT | Words],
-    Self = self(),
-    {Server, Ref} = spawn_monitor(fun() -> Self ! {self(), serve(Program, Host, Args)} end),
-    Answer = client(inet_rdma_certify_os:find(Program), Args ++ [There], 10),
-    receive
-        {Server, _} -> demonitor(Ref, [flush]);
-        {'DOWN', Ref, process, _, _} -> ok
+    {Server, Ref} = spawn_monitor(fun() -> serve(Program, Host, Args) end),
+    Answer = client(os:find_executable(Program), Args ++ [There], 10),
+    receive {'DOWN', Ref, process, _, _} -> ok
     after 2000 -> exit(Server, kill)
     end,
     case Answer of
         {0, Output} ->
-            Line = figures_line(Output),
-            note("~s ~ts: ~ts", [Program, lists:join(" ", Words), Line]),
-            {ok, Line};
+            note("~s ~ts: ~ts", [Program, lists:join(" ", Words), figures_line(Output)]);
         {Status, Output} ->
             Said = string:slice(string:trim(Output), 0, 300),
             {error, io_lib:format("~s ends with ~0tp: ~ts", [Program, Status, Said])}
     end.
 
 %% On the other host rdma_cm chooses perftest's device by its address.
-serve(Program, local, Args) -> inet_rdma_certify_os:run(inet_rdma_certify_os:find(Program), Args, ?PROGRAM_MS);
+serve(Program, local, Args) -> inet_rdma_certify_os:run(os:find_executable(Program), Args, ?PROGRAM_MS);
 serve(Program, Host, ["-d", _Device | Args]) -> inet_rdma_certify_peer:run(Host, Program, Args, ?PROGRAM_MS).
 
 %% Pause until the server listens.

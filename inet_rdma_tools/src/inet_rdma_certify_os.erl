@@ -1,9 +1,7 @@
 %% Programs and files of the system, for a certificate.
-%%
-%% Internal: use inet_rdma_certify:run/1.
 -module(inet_rdma_certify_os).
 
--export([run/3, find/1, facts/0, random/1]).
+-export([run/3, facts/0, random/1]).
 -export_type([facts/0]).
 
 %% undefined: not known.
@@ -17,7 +15,7 @@ run(Program, Args, TimeoutMs) ->
     try open_port({spawn_executable, Program}, [{args, Args}, exit_status, stderr_to_stdout, binary, hide]) of
         Port ->
             OsPid = case erlang:port_info(Port, os_pid) of {os_pid, Id} -> Id; undefined -> none end,
-            collect(Port, OsPid, erlang:monotonic_time(millisecond) + TimeoutMs, [])
+            collect(Port, OsPid, inet_rdma_clock:deadline(TimeoutMs), [])
     catch
         error:Reason -> {error, Reason}
     end.
@@ -26,24 +24,16 @@ collect(Port, OsPid, DeadlineMs, Output) ->
     receive
         {Port, {data, Data}} -> collect(Port, OsPid, DeadlineMs, [Output | Data]);
         {Port, {exit_status, Status}} -> {Status, iolist_to_binary(Output)}
-    after max(0, DeadlineMs - erlang:monotonic_time(millisecond)) ->
+    after inet_rdma_clock:left(DeadlineMs) ->
         _ = [os:cmd("kill -KILL " ++ integer_to_list(OsPid)) || is_integer(OsPid)],
         catch port_close(Port),
         {timeout, iolist_to_binary(Output)}
     end.
 
--spec find(string()) -> file:filename() | none.
-find(Program) ->
-    case os:find_executable(Program) of
-        false -> none;
-        Path -> Path
-    end.
-
-%% The name of this host.
 -spec facts() -> facts().
 facts() ->
     {ok, Host} = inet:gethostname(),
-    #{kernel => first_line("/proc/sys/kernel/osrelease"),
+    #{kernel => match("/proc/sys/kernel/osrelease", "^(.*)"),
       processor => match("/proc/cpuinfo", "model name\\s*:\\s*(.*)"),
       cores => erlang:system_info(schedulers_online),
       memory_mb => case match("/proc/meminfo", "MemTotal:\\s*(\\d+)") of
@@ -61,8 +51,6 @@ version() ->
         {ok, Version} -> list_to_binary(Version);
         undefined -> <<"unknown">>
     end.
-
-first_line(File) -> match(File, "^(.*)").
 
 match(File, Pattern) ->
     case file:read_file(File) of

@@ -1,6 +1,4 @@
 %% The other host of a certificate: reached by ssh, or by a certify that was started there with --join.
-%%
-%% Internal: use inet_rdma_certify:run/1.
 -module(inet_rdma_certify_peer).
 
 -export([open/1, facts/1, close/1, run/4]).
@@ -24,10 +22,8 @@ open(#{peer := {listen, Port}}) ->
     end,
     known({agent, Agent}, Networks, Ask);
 open(#{peer := {ssh, Name}, ssh := [Ssh | Words], erl := Erl}) ->
-    Program = case inet_rdma_certify_os:find(Ssh) of
-                  none -> throw({usage, [Ssh, " is not in PATH; without ssh: --listen PORT"]});
-                  Found -> Found
-              end,
+    Program = os:find_executable(Ssh),
+    Program =/= false orelse throw({usage, [Ssh, " is not in PATH; without ssh: --listen PORT"]}),
     Command = [Program | Words ++ [Name]],
     Directory = copy(Command, Name),
     Host = {ssh, Command, Directory, Erl},
@@ -42,13 +38,12 @@ copy([Program | Words], Name) ->
     [Carrier, Tools] = [filename:dirname(inet_rdma_certify_node:ebin(Module)) || Module <- [inet_rdma, ?MODULE]],
     %% tar's own process, and no shell, reads the names here.
     Archive = filename:join("/tmp", "inet_rdma_certify_" ++ os:getpid() ++ ".tar.gz"),
-    {0, _} = inet_rdma_certify_os:run(inet_rdma_certify_os:find("tar"),
-                                      ["-czhf", Archive, "-C", Carrier, "ebin", "priv", "-C", Tools, "ebin"],
-                                      ?SSH_MS),
+    {0, _} = inet_rdma_certify_os:run(os:find_executable("tar"),
+                                      ["-czhf", Archive, "-C", Carrier, "ebin", "priv", "-C", Tools, "ebin"], ?SSH_MS),
     There = "d=$(mktemp -d /tmp/inet_rdma_certify.XXXXXX) && tar -xzf - -C \"$d\" && echo \"certify:$d\"",
     Quoted = [inet_rdma_certify_node:quoted(Word) || Word <- [Program | Words] ++ [There]],
     Shell = lists:flatten(lists:join(" ", Quoted)),
-    Said = inet_rdma_certify_os:run(inet_rdma_certify_os:find("sh"), ["-c", Shell ++ " <" ++ Archive], ?COPY_MS),
+    Said = inet_rdma_certify_os:run(os:find_executable("sh"), ["-c", Shell ++ " <" ++ Archive], ?COPY_MS),
     ok = file:delete(Archive),
     case Said of
         {0, Output} ->
@@ -76,9 +71,8 @@ scouted({ssh, _, _, Erl} = Host, Name) ->
             case string:lexemes(Ask(os, getenv, ["SSH_CONNECTION", ""]), " ") of
                 [Here, _, There, _] -> known(Host, {Here, There}, Ask);
                 _ ->
-                    throw({usage,
-                           ["ssh there sets no SSH_CONNECTION: the addresses of the hosts are not known; use --listen "
-                            "PORT"]})
+                    throw({usage, "ssh there sets no SSH_CONNECTION: the addresses of the hosts are not known; use "
+                                  "--listen PORT"})
             end
     catch
         error:{node_does_not_start, _, _} ->
@@ -92,9 +86,7 @@ known(Host, Networks, Ask) ->
     Facts = #{inet_rdma := Theirs} = Ask(inet_rdma_certify_os, facts, []),
     #{inet_rdma := Ours} = inet_rdma_certify_os:facts(),
     Theirs =:= Ours orelse throw({usage, ["the other host has inet_rdma ", Theirs, ", and this one ", Ours]}),
-    {ok, Interfaces} = Ask(inet, getifaddrs, []),
-    Addresses = [inet:ntoa(Ip) || {_, Properties} <- Interfaces, {addr, {_, _, _, _} = Ip} <- Properties,
-                 Ip =/= {127, 0, 0, 1}],
+    Addresses = [inet:ntoa(Ip) || {_, _, _, _} = Ip <- Ask(inet_rdma_ip, of_host, []), Ip =/= {127, 0, 0, 1}],
     #{host => Host, networks => Networks, addresses => Addresses, doctor => Ask(inet_rdma_doctor, report, []),
       facts => Facts}.
 
