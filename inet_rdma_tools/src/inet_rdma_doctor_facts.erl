@@ -1,7 +1,5 @@
 %% Facts about this machine, without judging them: from the files of the kernel, below a root directory, and from
-%% inet_rdma_doctor_live.
-%%
-%% Internal: use inet_rdma_doctor:report/0. Texts and names are binaries; undefined: not known.
+%% inet_rdma_doctor_live. Texts and names are binaries; undefined: not known.
 -module(inet_rdma_doctor_facts).
 
 -include_lib("kernel/include/file.hrl").
@@ -82,24 +80,16 @@ libraries(Maps) ->
 library(Name, Maps) ->
     %% ADDRESS PERMISSIONS OFFSET DEVICE INODE FILE; rdma-core's version is what follows the ABI's two numbers.
     Pattern = "(/.*/" ++ Name ++ "\\.so[.0-9]*)",
-    case [File || Line <- Maps, {match, [File]} <- [re:run(Line, Pattern, first())]] of
-        [File | _] ->
-            Version = case re:run(File, "\\.so\\.[0-9]+\\.[0-9]+\\.([0-9]+\\.[0-9]+)$", first()) of
-                          {match, [Number]} -> Number;
-                          nomatch -> undefined
-                      end,
-            #{name => list_to_binary(Name), file => File, version => Version};
-        [] ->
-            #{name => list_to_binary(Name), file => undefined, version => undefined}
-    end.
+    File = hd([Mapped || Line <- Maps, {match, [Mapped]} <- [re:run(Line, Pattern, first())]] ++ [undefined]),
+    Version = [Number || File =/= undefined,
+                         {match, [Number]} <- [re:run(File, "\\.so\\.\\d+\\.\\d+\\.(\\d+\\.\\d+)$", first())]],
+    #{name => list_to_binary(Name), file => File, version => hd(Version ++ [undefined])}.
 
 node_files(Root) ->
-    Found = list(Root, "dev/infiniband"),
-    Uverbs = [Name || <<"uverbs", _/binary>> = Name <- Found],
-    [node_file(Root, Name) || Name <- [<<"rdma_cm">> | Uverbs]].
+    Uverbs = [Name || <<"uverbs", _/binary>> = Name <- list(Root, "dev/infiniband")],
+    [node_file(Root, <<"dev/infiniband/", Name/binary>>) || Name <- [<<"rdma_cm">> | Uverbs]].
 
-node_file(Root, Name) ->
-    Path = <<"dev/infiniband/", Name/binary>>,
+node_file(Root, Path) ->
     #{path => <<"/", Path/binary>>,
       access => case file:read_file_info(join(Root, Path)) of
                     {ok, #file_info{access = Access}} -> Access;
@@ -126,16 +116,17 @@ is_initial_namespace(_) -> false.
 device(Root, Name, #{verbs_devices := All} = Live) ->
     Dir = <<"sys/class/infiniband/", Name/binary>>,
     Verbs = asked(Name, All),
+    Transport = maps:get(transport, Verbs, transport(line(Root, [Dir, "/node_type"]))),
     {Driver, IsSoftware} = driver(Root, Dir),
     #{name => Name,
       driver => Driver,
       software => IsSoftware,
       description => line(Root, [Dir, "/node_desc"]),
-      transport => maps:get(transport, Verbs, transport(line(Root, [Dir, "/node_type"]))),
+      transport => Transport,
       firmware => line(Root, [Dir, "/fw_ver"]),
       usable => usable(Verbs),
       limits => maps:get(limits, Verbs, #{}),
-      ports => [port(Root, Dir, binary_to_integer(Number), Verbs, Live)
+      ports => [port(Root, Dir, binary_to_integer(Number), maps:get(ports, Verbs, []), Transport, Live)
                 || Number <- list(Root, [Dir, "/ports"])]}.
 
 asked(_Name, unknown) -> #{unknown => true};
@@ -167,16 +158,12 @@ software_driver(Root, Dir, HasHardware) ->
         _ -> {undefined, true}
     end.
 
-port(Root, Device, Number, Verbs, #{addresses := Addresses}) ->
+port(Root, Device, Number, Asked, Transport, #{addresses := Addresses}) ->
     Dir = [Device, "/ports/", integer_to_binary(Number)],
-    Mtu = case [Map || #{number := Known} = Map <- maps:get(ports, Verbs, []), Known =:= Number] of
-              [Map] -> Map;
-              [] -> #{}
-          end,
-    Transport = maps:get(transport, Verbs, transport(line(Root, [Device, "/node_type"]))),
+    Mtu = hd([Map || #{number := Known} = Map <- Asked, Known =:= Number] ++ [#{}]),
     LinkLayer = line(Root, [Dir, "/link_layer"]),
     Gids = gids(Root, Dir, LinkLayer, Transport),
-    Interface = interface(Root, Gids),
+    Interface = hd([Name || #{interface := Name} <- Gids] ++ [undefined]),
     #{number => Number,
       state => word(line(Root, [Dir, "/state"])),
       physical_state => word(line(Root, [Dir, "/phys_state"])),
@@ -186,7 +173,7 @@ port(Root, Device, Number, Verbs, #{addresses := Addresses}) ->
       max_mtu => maps:get(max_mtu, Mtu, undefined),
       interface => Interface,
       addresses => proplists:get_value(Interface, Addresses, []),
-      gids => [maps:remove(raw, Gid) || Gid <- Gids],
+      gids => Gids,
       counters => counters(Root, [Dir, "/counters"]) ++ counters(Root, [Dir, "/hw_counters"])}.
 
 %% "4: ACTIVE"
@@ -196,29 +183,21 @@ word(Text) -> lists:last(binary:split(Text, <<": ">>)).
 gids(Root, Dir, LinkLayer, Transport) ->
     Indices = lists:sort([binary_to_integer(Index) || Index <- list(Root, [Dir, "/gids"])]),
     [gid(Root, Dir, Index, Raw, LinkLayer, Transport)
-     || Index <- Indices, Raw <- [raw_gid(line(Root, [Dir, "/gids/", integer_to_binary(Index)]))],
-        Raw =/= undefined, Raw =/= <<0:128>>].
-
-raw_gid(undefined) ->
-    undefined;
-raw_gid(Text) ->
-    << <<(binary_to_integer(Group, 16)):16>> || Group <- binary:split(Text, <<":">>, [global]) >>.
+     || Index <- Indices, Raw <- [groups(line(Root, [Dir, "/gids/", integer_to_binary(Index)], <<>>), 16)],
+        Raw =/= <<>>, Raw =/= <<0:128>>].
 
 gid(Root, Dir, Index, Raw, LinkLayer, Transport) ->
     Number = integer_to_binary(Index),
     {Type, Address} = case {Transport, LinkLayer} of
                           {iwarp, _} -> {<<"iWARP">>, mac(Raw)};
                           {_, <<"InfiniBand">>} -> {<<"InfiniBand">>, ip(Raw)};
-                          _ -> {default(line(Root, [Dir, "/gid_attrs/types/", Number]), <<"RoCE">>), ip(Raw)}
+                          _ -> {line(Root, [Dir, "/gid_attrs/types/", Number], <<"RoCE">>), ip(Raw)}
                       end,
-    #{index => Index, type => Type, address => Address, raw => Raw,
+    #{index => Index, type => Type, address => Address,
       interface => case line(Root, [Dir, "/gid_attrs/ndevs/", Number]) of
                        undefined -> interface_of(Root, Raw);
                        Name -> Name
                    end}.
-
-default(undefined, Default) -> Default;
-default(Value, _Default) -> Value.
 
 ip(<<0:80, 16#ffff:16, A, B, C, D>>) -> inet_rdma_ip:text({A, B, C, D});
 ip(Raw) -> inet_rdma_ip:text(list_to_tuple([Group || <<Group:16>> <= Raw])).
@@ -227,25 +206,19 @@ ip(Raw) -> inet_rdma_ip:text(list_to_tuple([Group || <<Group:16>> <= Raw])).
 mac(<<Mac:6/binary, _/binary>>) ->
     list_to_binary(lists:join(":", [io_lib:format("~2.16.0b", [Byte]) || <<Byte>> <= Mac])).
 
-interface(_Root, []) -> undefined;
-interface(_Root, [#{interface := Interface} | _]) -> Interface.
-
 %% iWARP: the interface with that hardware address. InfiniBand: the IPoIB interface, whose 20 bytes end with the GID.
 interface_of(Root, Raw) ->
     Names = list(Root, "sys/class/net"),
-    Found = [Name || Name <- Names, is_of(hardware_address(line(Root, ["sys/class/net/", Name, "/address"])), Raw)],
-    case Found of
-        [Name | _] -> Name;
-        [] -> undefined
-    end.
+    Found = [Name || Name <- Names, is_of(groups(line(Root, ["sys/class/net/", Name, "/address"], <<>>), 8), Raw)],
+    hd(Found ++ [undefined]).
 
 is_of(<<Mac:6/binary>>, Raw) -> Raw =:= <<Mac/binary, 0:80>>;
 is_of(<<_QueuePair:4/binary, Gid:16/binary>>, Raw) -> Gid =:= Raw;
 is_of(_, _Raw) -> false.
 
-hardware_address(undefined) -> <<>>;
-hardware_address(Text) ->
-    << <<(binary_to_integer(Byte, 16))>> || Byte <- binary:split(Text, <<":">>, [global, trim]) >>.
+%% Numbers in hexadecimal, of Bits each, with colons between.
+groups(Text, Bits) ->
+    << <<(binary_to_integer(Group, 16)):Bits>> || Group <- binary:split(Text, <<":">>, [global, trim]) >>.
 
 %% The counters of errors that are not 0.
 counters(Root, Dir) ->
@@ -266,15 +239,14 @@ lines(Root, Path) ->
         {error, _} -> []
     end.
 
-%% undefined also where the file is empty: the kernel says nothing.
-line(Root, Path) ->
-    case lines(Root, Path) of
-        [First | _] -> non_empty(string:trim(utf8(First)));
-        [] -> undefined
-    end.
+line(Root, Path) -> line(Root, Path, undefined).
 
-non_empty(<<>>) -> undefined;
-non_empty(Text) -> Text.
+%% Default also where the file is empty: the kernel says nothing.
+line(Root, Path, Default) ->
+    case [string:trim(utf8(First)) || First <- lists:sublist(lines(Root, Path), 1)] of
+        [<<_, _/binary>> = Text] -> Text;
+        _ -> Default
+    end.
 
 %% Texts from a device may be any bytes.
 utf8(Bytes) ->
