@@ -1,11 +1,11 @@
 %% @doc A report on this machine's fabrics, which of them carry a node's links, and the causes that keep them on TCP.
 %%
-%% report/0 gives it as a term. Without Mix: 
+%% report/0 gives it as a term. Without Mix:
 %%
 %%     erl -noshell -pa EBIN -eval 'inet_rdma:load_tools(), inet_rdma_doctor:main()' [-json]
 %%
-%% inet_rdma_doctor_live asks the node, _facts reads the kernel's files, _tls looks at certificates, _links at links,
-%% _findings judges, _text prints.
+%% The other modules are internal: inet_rdma_doctor_live asks the node, _facts reads the kernel's files, _tls looks at
+%% certificates, _links at links, _findings judges, _text prints.
 -module(inet_rdma_doctor).
 
 -export([report/0, report/2, format/1, to_json/1, main/0]).
@@ -40,14 +40,9 @@ report() ->
 -spec report(Root :: file:filename(), inet_rdma_doctor_live:live()) -> report().
 report(Root, Live) ->
     Facts = inet_rdma_doctor_facts:read(Root, Live),
-    #{kernel := Kernel, modules := Modules, libraries := Libraries, node_files := Files, devices := Devices} = Facts,
-    #{otp := Otp, schedulers := Schedulers, cores := Cores} = Live,
-    maps:merge(inet_rdma_doctor_findings:judge(Facts),
-               #{machine => #{kernel => Kernel, otp => Otp, schedulers => Schedulers, cores => Cores,
-                              modules => Modules},
-                 libraries => Libraries,
-                 node_files => Files,
-                 devices => Devices}).
+    Machine = maps:merge(maps:with([kernel, modules], Facts), maps:with([otp, schedulers, cores], Live)),
+    maps:merge((inet_rdma_doctor_findings:judge(Facts))#{machine => Machine},
+               maps:with([libraries, node_files, devices], Facts)).
 
 %% @doc A table for people.
 -spec format(report()) -> iodata().

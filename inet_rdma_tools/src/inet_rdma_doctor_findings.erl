@@ -1,6 +1,4 @@
 %% Judges the facts of inet_rdma_doctor_facts.
-%%
-%% Internal: use inet_rdma_doctor:report/0.
 -module(inet_rdma_doctor_findings).
 
 -export([judge/1]).
@@ -26,11 +24,9 @@
 -define(MEMLOCK_FIX, "`ulimit -l unlimited`, LimitMEMLOCK=infinity in a systemd unit, --ulimit memlock=-1 for a "
                      "container; or lower receive_slots, or ring_bytes below 65536").
 
--spec judge(inet_rdma_doctor_facts:facts()) ->
-          #{starts := boolean(), leaves_tcp := boolean(), fabric := auto | shm | verbs | tcp,
-            this_host := shm | verbs | tcp | tls, other_hosts := verbs | tcp | tls, locked_memory := locked_memory(),
-            findings := [finding()]}.
-judge(#{live := #{config := Checked, shm := Shm}} = Facts) ->
+%% The fields of inet_rdma_doctor:report() that judge the facts.
+-spec judge(inet_rdma_doctor_facts:facts()) -> #{atom() => term()}.
+judge(#{live := #{config := Checked, shm := Shm, tls := Tls}} = Facts) ->
     Config = #{fabric := Fabric} = config(Checked),
     Memory = locked_memory(Config, Facts),
     CanVerbs = (Fabric =:= auto orelse Fabric =:= verbs) andalso can_verbs(Config, Memory, Facts),
@@ -38,7 +34,7 @@ judge(#{live := #{config := Checked, shm := Shm}} = Facts) ->
     Stays = case Config of #{security := tls} -> tls; #{} -> tcp end,
     Others = case CanVerbs of true -> verbs; false -> Stays end,
     This = case (Fabric =:= auto orelse Fabric =:= shm) andalso Shm =:= ok of true -> shm; false -> Others end,
-    Starts = element(1, Checked) =:= ok andalso element(1, tls(maps:get(live, Facts))) =/= error,
+    Starts = [] =:= [Why || {error, Why} <- [Checked, Tls]],
     #{starts => Starts,
       leaves_tcp => Starts andalso This =/= Stays,
       fabric => Fabric,
@@ -99,26 +95,17 @@ pages(Bytes) -> (Bytes + ?PAGE_BYTES - 1) div ?PAGE_BYTES * ?PAGE_BYTES.
 
 findings(Checked, Memory, CanVerbs, InTheWay, Facts) ->
     Config = config(Checked),
-    #{live := Live, devices := Devices} = Facts,
+    #{live := #{tls := Tls, links := Links, listeners := Listeners} = Live, devices := Devices} = Facts,
     Pieces = case Live of
                  #{verbs := left_out} -> [];
                  _ -> libraries(InTheWay, Facts) ++ node_files(InTheWay, Facts) ++ no_device(InTheWay, Facts)
                           ++ [Finding || Device <- Devices, Finding <- device(InTheWay, Config, Device)]
                           ++ memory(InTheWay, Memory, Devices)
              end,
-    Tls = [finding(Severity, tls, "~ts", [Text], Fix)
-           || {Severity, Text, Fix} <- inet_rdma_doctor_tls:findings(element(2, tls(Live)))],
-    Links = [finding(Severity, links, "~ts", [Text], Fix)
-             || {Severity, Text, Fix} <- inet_rdma_doctor_links:findings(Config, maps:get(links, Live, []),
-                                                                         maps:get(listeners, Live, #{}))],
-    options(Checked) ++ not_terms(Live) ++ Tls ++ native(Live) ++ shm(Config, Live) ++ shm_directory(Config, Live)
-        ++ verbs(InTheWay, CanVerbs, Pieces, Live) ++ Pieces ++ schedulers(Live)
-        ++ Links.
-
-%% Whether TLS can be used with its present options, and the facts about it.
-tls(#{tls := {error, _} = Facts}) -> {error, Facts};
-tls(#{tls := Facts}) -> {ok, Facts};
-tls(#{}) -> {ok, none}.
+    Of = fun(About, Found) -> [finding(Severity, About, "~ts", [Text], Fix) || {Severity, Text, Fix} <- Found] end,
+    options(Checked) ++ not_terms(Live) ++ Of(tls, inet_rdma_doctor_tls:findings(Tls)) ++ native(Live)
+        ++ shm(Config, Live) ++ shm_directory(Config, Live) ++ verbs(InTheWay, CanVerbs, Pieces, Live) ++ Pieces
+        ++ schedulers(Live) ++ Of(links, inet_rdma_doctor_links:findings(Config, Links, Listeners)).
 
 options({ok, #{fabric := Fabric, required := Required}}) ->
     [ok(options, "the option fabric is ~s", [Fabric])]
@@ -131,9 +118,7 @@ options({error, Error}) ->
 not_terms(#{not_terms := Flags}) ->
     [finding(note, options, "-inet_rdma ~ts ~ts is not an Erlang term: a release does not start with it", [Key, Value],
              "as -inet_rdma flight_directory '\"/var/log\"', -inet_rdma shm_allowed_uids '[1000,1001]'")
-     || {Key, Value} <- Flags];
-not_terms(#{}) ->
-    [].
+     || {Key, Value} <- Flags].
 
 native(#{native := ok}) ->
     [];
@@ -160,7 +145,7 @@ shm_directory(#{fabric := Fabric}, #{shm_directory := {error, Why}}) ->
     [finding(Severity, shm_directory, "~ts: links to other containers of this host stay on TCP", [Why],
              "docs/DEPLOY.md has the rules for the directory; `ls -ld` shows its owner and mode as this node sees "
              "them")];
-shm_directory(_Config, _Live) ->
+shm_directory(_Config, #{shm_directory := none}) ->
     [].
 
 allowed([]) -> "";
@@ -196,10 +181,13 @@ version(undefined) -> "version unknown";
 version(Version) -> ["rdma-core ", Version].
 
 node_files(InTheWay, #{node_files := Files} = Facts) ->
-    Paths = fun(Is) -> [Path || #{path := Path, access := Access} <- Files, Is(Access)] end,
-    missing(InTheWay, Paths(fun(Access) -> Access =:= missing end), Facts)
-        ++ forbidden(InTheWay, Paths(fun(Access) -> not lists:member(Access, [missing, read_write]) end))
-        ++ usable(Paths(fun(Access) -> Access =:= read_write end))
+    Paths = fun(Kinds) -> [Path || #{path := Path, access := Access} <- Files, lists:member(Access, Kinds)] end,
+    {Usable, Forbidden} = {Paths([read_write]), Paths([read, write, none])},
+    missing(InTheWay, Paths([missing]), Facts)
+        ++ [finding(InTheWay, node_files, "this user may not read and write ~ts", [lists:join(", ", Forbidden)],
+                    "mode 0666 is usual, as the kernel checks rights itself; else the group that `ls -l` names "
+                    "(Debian: rdma): `usermod -aG GROUP USER`") || Forbidden =/= []]
+        ++ [ok(node_files, "this user may read and write ~ts", [lists:join(", ", Usable)]) || Usable =/= []]
         ++ uverbs(InTheWay, Facts).
 
 %% Without a device it is not needed.
@@ -211,16 +199,6 @@ missing(InTheWay, Paths, #{modules := Modules}) ->
               false -> "`modprobe rdma_ucm`; to have it at each start: a line rdma_ucm in /etc/modules-load.d/rdma.conf"
           end,
     [finding(InTheWay, node_files, "~ts is missing", [Path], Fix) || Path <- Paths].
-
-forbidden(_InTheWay, []) ->
-    [];
-forbidden(InTheWay, Paths) ->
-    [finding(InTheWay, node_files, "this user may not read and write ~ts", [lists:join(", ", Paths)],
-             "mode 0666 is usual, as the kernel checks rights itself; else the group that `ls -l` names (Debian: "
-             "rdma): `usermod -aG GROUP USER`")].
-
-usable([]) -> [];
-usable(Paths) -> [ok(node_files, "this user may read and write ~ts", [lists:join(", ", Paths)])].
 
 uverbs(InTheWay, #{devices := [_ | _], node_files := [_RdmaCm]}) ->
     [finding(InTheWay, node_files, "/dev/infiniband/uverbs* are missing", [],

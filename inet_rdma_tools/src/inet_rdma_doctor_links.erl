@@ -1,7 +1,5 @@
 %% The doctor's part about the links of the running node: those that lose their connections, whose paths do not answer,
 %% that go over another node, or that stayed on TCP or TLS.
-%%
-%% Internal: use inet_rdma_doctor:report/0. look/0 asks the node, findings/3 judges.
 -module(inet_rdma_doctor_links).
 
 -export([look/0, listeners/0, findings/3]).
@@ -22,7 +20,7 @@
 
 %% Where the nodes at the other end of links accept connections, in words.
 -type listeners() :: #{node() => {Address :: binary(), inet:port_number()}}.
--type finding() :: {note, Text :: binary(), Fix :: binary() | undefined}.
+-type finding() :: {note, Text :: binary(), Fix :: binary()}.
 
 -spec look() -> [inet_rdma:info()].
 look() ->
@@ -46,19 +44,18 @@ lost_often(#{node := Node, losses := Losses, resumes := Resumes, up_ms := UpMs})
     [note("the link to ~ts has lost its TCP connection ~b times in ~ts, and resumed ~b times",
           [Node, Losses, duration(UpMs), Resumes],
           "the log of either node says why: look for `lost its`; usual causes are firewalls and load balancers that "
-          "end connections, see docs/TROUBLESHOOTING.md", [])];
+          "end connections, see docs/TROUBLESHOOTING.md")];
 lost_often(_Link) ->
     [].
 
 path(#{node := Node, suspended := true}) ->
     [note("the link to ~ts has lost its connection, and no path carries it", [Node],
-          "the nodes try to connect again, for the time of the option survive_ms: look at the network between them",
-          [])];
+          "the nodes try to connect again, for the time of the option survive_ms: look at the network between them")];
 path(#{node := Node, path_state := suspected}) ->
     [note("the link to ~ts is suspected: the peer's host has not answered over its path for the time of the option "
           "dead_after_ms, and no other path answers", [Node],
           "packets vanish between the hosts, or the peer's host is down: look at the network between them. The link "
-          "goes on when a path answers, and ends by net_ticktime", [])];
+          "goes on when a path answers, and ends by net_ticktime")];
 path(_Link) ->
     [].
 
@@ -66,20 +63,19 @@ suspected_often(#{dead_after_ms := DeadAfterMs}, #{node := Node, false_suspicion
   when Count >= ?LOSSES_OFTEN, Count * ?LOSS_EACH_MS >= UpMs ->
     [note("the link to ~ts was suspected ~b times in ~ts though its path was well: the same path answered late",
           [Node, Count, duration(UpMs)],
-          "raise the option dead_after_ms, here ~b: a network that delays or loses many packets answers later than "
-          "that; each such suspicion costs a connection", [DeadAfterMs])];
+          ["raise the option dead_after_ms, here ", integer_to_list(DeadAfterMs), ": a network that delays or loses "
+           "many packets answers later than that; each such suspicion costs a connection"])];
 suspected_often(_Config, _Link) ->
     [].
 
 detour(#{node := Node, detoured := true, via := Via}, Listeners) ->
     [note("the link to ~ts is carried over ~ts: the direct way to ~ts is cut",
           [Node, case Via of undefined -> "another node"; _ -> Via end, listener(Node, Listeners)],
-          "~ts", [direct_fix(Node, Listeners)])];
+          direct_fix(Node, Listeners))];
 detour(#{node := Node, detours := Detours, up_ms := UpMs}, Listeners)
   when Detours > 0, Detours * ?DETOUR_EACH_MS >= UpMs ->
     [note("the link to ~ts went over another node ~b times in ~ts, and goes directly now: the direct way to ~ts was "
-          "cut", [Node, Detours, duration(UpMs), listener(Node, Listeners)],
-          "~ts", [direct_fix(Node, Listeners)])];
+          "cut", [Node, Detours, duration(UpMs), listener(Node, Listeners)], direct_fix(Node, Listeners))];
 detour(_Link, _Listeners) ->
     [].
 
@@ -106,7 +102,7 @@ stayed(_Config, Links) ->
     Stayed = [{{Fabric, Why}, Node} || #{node := Node, fabric := Fabric, why := Why} <- Links,
                                        Fabric =:= tcp orelse Fabric =:= tls],
     [note("over ~ts: the links to ~ts; ~ts", [Fabric, named(Nodes), Why],
-          "docs/TROUBLESHOOTING.md, A link stays on TCP, explains the reason", [])
+          "docs/TROUBLESHOOTING.md, A link stays on TCP, explains the reason")
      || {Fabric, Why} = Reason <- lists:usort([Reason || {Reason, _} <- Stayed]),
         Nodes <- [lists:sort([Node || {Is, Node} <- Stayed, Is =:= Reason])]].
 
@@ -119,5 +115,4 @@ duration(Ms) when Ms < 120000 -> io_lib:format("~b s", [Ms div 1000]);
 duration(Ms) when Ms < 7200000 -> io_lib:format("~b min", [Ms div 60000]);
 duration(Ms) -> io_lib:format("~b h", [Ms div 3600000]).
 
-note(Format, Arguments, Fix, FixArguments) ->
-    {note, text(Format, Arguments), text(Fix, FixArguments)}.
+note(Format, Arguments, Fix) -> {note, text(Format, Arguments), unicode:characters_to_binary(Fix)}.

@@ -1,6 +1,4 @@
-%% Facts about this machine that only the running node can tell, not the kernel's files.
-%%
-%% Internal: use inet_rdma_doctor:report/0. Texts and names are binaries.
+%% Facts about this machine that only the running node can tell, not the kernel's files. Texts and names are binaries.
 -module(inet_rdma_doctor_live).
 
 -export([look/0]).
@@ -16,15 +14,15 @@
 %% shm_directory: whether the directory of the option can be used. verbs: whether there is a usable connection manager
 %% and device, in words if not. left_out: the library was built without the fabric. links: of the running node.
 -type live() :: #{config := {ok, inet_rdma_options:config()} | {error, inet_rdma_options:error()},
-                  not_terms => [{Key :: string(), Value :: string()}],
-                  tls => inet_rdma_doctor_tls:facts(),
+                  not_terms := [{Key :: string(), Value :: string()}],
+                  tls := inet_rdma_doctor_tls:facts(),
                   native := ok | {error, binary()},
                   shm := ok | {error, binary()},
-                  shm_directory => none | ok | {error, binary()},
+                  shm_directory := none | ok | {error, binary()},
                   verbs := ok | {error, binary()} | left_out,
                   verbs_devices := [map()] | unknown,
-                  links => [inet_rdma:info()],
-                  listeners => inet_rdma_doctor_links:listeners(),
+                  links := [inet_rdma:info()],
+                  listeners := inet_rdma_doctor_links:listeners(),
                   addresses := [{Interface :: binary(), [binary()]}],
                   otp := binary(),
                   schedulers := pos_integer(),

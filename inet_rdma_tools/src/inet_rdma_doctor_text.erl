@@ -1,6 +1,4 @@
 %% The report of inet_rdma_doctor for people and for programs.
-%%
-%% Internal: use inet_rdma_doctor:format/1 and to_json/1.
 -module(inet_rdma_doctor_text).
 
 -export([table/1, json/1, word/1]).

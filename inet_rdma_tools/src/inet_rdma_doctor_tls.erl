@@ -1,6 +1,4 @@
 %% The doctor's part about TLS: whether OTP's TLS can be used, and the certificates of this node.
-%%
-%% Internal: use inet_rdma_doctor:report/0. look/1 asks the node, findings/1 judges.
 -module(inet_rdma_doctor_tls).
 
 -export([look/1, findings/1]).
@@ -34,31 +32,25 @@ look_at([{server, Server}, {client, _}] = Sides) ->
     Missing = [text("the options of the TLS ~s have no certfile: ~ts", [Side, without_certificate(Side)])
                || {Side, Options} <- Sides, not lists:any(fun(Key) -> proplists:is_defined(Key, Options) end,
                                                           [certfile, cert, certs_keys])],
-    Certificates = [{File, certificate(File)} || {certfile, File} <- Files],
+    Certificates = [{File, certificate(Pem)} || {certfile, File} <- Files, {ok, Pem} <- [file:read_file(File)]],
     Unread = [text("~ts cannot be read: ~ts", [File, inet:format_error(Reason)])
               || {_, File} <- Files, {error, Reason} <- [file:read_file(File)]],
     {ok, #{verifies => proplists:get_value(verify, Server) =:= verify_peer
                andalso proplists:get_value(fail_if_no_peer_cert, Server, false),
            troubles => Missing ++ Unread ++ lists:append([troubles(File, Read) || {File, Read} <- Certificates]),
-           certificates => [{text("~ts", [File]), until(Certificate)} || {File, {ok, Certificate}} <- Certificates]}}.
+           certificates => [{text("~ts", [File]), date(element(2, validity(Certificate)))}
+                            || {File, {ok, Certificate}} <- Certificates]}}.
 
 without_certificate(server) -> "no peer can connect to this node";
 without_certificate(client) -> "peers that ask for a certificate refuse this node".
 
 %% The first certificate of a file is the node's own.
-certificate(File) ->
-    case file:read_file(File) of
-        {ok, Pem} ->
-            case [Der || {'Certificate', Der, not_encrypted} <- public_key:pem_decode(Pem)] of
-                [Der | _] -> {ok, public_key:pkix_decode_cert(Der, otp)};
-                [] -> none
-            end;
-        {error, _} ->
-            unread
+certificate(Pem) ->
+    case [Der || {'Certificate', Der, not_encrypted} <- public_key:pem_decode(Pem)] of
+        [Der | _] -> {ok, public_key:pkix_decode_cert(Der, otp)};
+        [] -> none
     end.
 
-troubles(_File, unread) ->
-    [];
 troubles(File, none) ->
     [text("~ts has no certificate", [File])];
 troubles(File, {ok, Certificate}) ->
@@ -71,8 +63,6 @@ troubles(File, {ok, Certificate}) ->
         ++ [text("~ts does not name this host, ~ts: peers that connect to it refuse it",
                  [File, lists:join(" or ", Hosts)])
             || not public_key:pkix_verify_hostname(Certificate, [{dns_id, Name} || Name <- Hosts])].
-
-until(Certificate) -> date(element(2, validity(Certificate))).
 
 %% Records of public_key, whose header file is not everywhere: RFC 5280 fixes the order of these fields.
 validity(Certificate) ->

@@ -427,7 +427,8 @@ report_at(Root, Machine, Live) ->
     inet_rdma_doctor:report(Root, maps:merge(live(Machine), Live)).
 
 live(Machine) ->
-    maps:merge(#{config => {ok, options(#{})}, native => ok, shm => ok, verbs => ok, otp => <<"25">>, schedulers => 2,
+    maps:merge(#{config => {ok, options(#{})}, not_terms => [], tls => none, native => ok, shm => ok,
+                 shm_directory => none, verbs => ok, links => [], listeners => #{}, otp => <<"25">>, schedulers => 2,
                  cores => 2}, asked(Machine)).
 
 asked(none) ->
