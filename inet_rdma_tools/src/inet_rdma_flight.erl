@@ -29,26 +29,20 @@
 %% @doc The events of a file, oldest first.
 -spec read(file:name_all()) -> {ok, recording()} | {error, Why :: binary()}.
 read(File) ->
-    case file:open(File, [read, raw, binary]) of
-        {ok, Open} ->
-            Bytes = file:read(Open, ?FILE_BYTES_MAX),
-            ok = file:close(Open),
-            of_file(File, Bytes);
-        {error, Reason} ->
-            not_read(File, file:format_error(Reason))
+    case opened(file:open(File, [read, raw, binary])) of
+        {ok, Recording} -> {ok, Recording};
+        {error, Why} -> {error, inet_rdma_text:text("~ts: ~ts", [File, Why])}
     end.
 
-of_file(File, {ok, Bytes}) ->
-    case recording(Bytes) of
-        {ok, Recording} -> {ok, Recording};
-        {error, Why} -> not_read(File, Why)
-    end;
-of_file(File, eof) ->
-    not_read(File, "it is empty");
-of_file(File, {error, Reason}) ->
-    not_read(File, file:format_error(Reason)).
-
-not_read(File, Why) -> {error, inet_rdma_text:text("~ts: ~ts", [File, Why])}.
+opened({error, Reason}) -> {error, file:format_error(Reason)};
+opened({ok, Open}) ->
+    Read = file:read(Open, ?FILE_BYTES_MAX),
+    ok = file:close(Open),
+    case Read of
+        {ok, Bytes} -> recording(Bytes);
+        eof -> {error, "it is empty"};
+        {error, Reason} -> {error, file:format_error(Reason)}
+    end.
 
 recording(<<"inetrdma", Version:32/little, _/binary>>) when Version =/= ?VERSION ->
     {error, io_lib:format("it has version ~b of the format, and this reader knows version ~b", [Version, ?VERSION])};
@@ -140,7 +134,7 @@ duration(#{duration_ns := Ns}) when Ns < 1000000000 -> io_lib:format("~.3f ms", 
 duration(#{duration_ns := Ns}) -> io_lib:format("~.1f s", [Ns / 1000000000]).
 
 amount(#{amount := 0}) -> "";
-amount(#{event := Event, amount := Packets}) when Event =:= <<"heard">> -> io_lib:format("~b packets", [Packets]);
+amount(#{event := <<"heard">>, amount := Packets}) -> io_lib:format("~b packets", [Packets]);
 amount(#{event := <<"start">>, amount := OsPid}) -> io_lib:format("OS process ~b", [OsPid]);
 amount(#{amount := Bytes}) -> io_lib:format("~b bytes", [Bytes]).
 
@@ -160,14 +154,12 @@ to_json(Recordings) ->
 %% @doc Prints what the arguments behind -extra ask for, and ends the VM: status 0, or 1 with a text on standard error.
 -spec main() -> no_return().
 main() ->
-    case run(init:get_plain_arguments()) of
-        {ok, Text} ->
-            ok = io:put_chars(unicode:characters_to_list(iolist_to_binary(Text))),
-            halt(0);
-        {error, Why} ->
-            ok = io:put_chars(standard_error, [unicode:characters_to_list(iolist_to_binary(Why)), $\n]),
-            halt(1)
-    end.
+    {Device, Text, Status} = case run(init:get_plain_arguments()) of
+                                 {ok, Printed} -> {standard_io, Printed, 0};
+                                 {error, Why} -> {standard_error, [Why, $\n], 1}
+                             end,
+    ok = io:put_chars(Device, unicode:characters_to_list(iolist_to_binary(Text))),
+    halt(Status).
 
 %% @private
 -spec run([string()]) -> {ok, iodata()} | {error, Why :: iodata()}.
