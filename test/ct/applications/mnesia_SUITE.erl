@@ -5,13 +5,13 @@
 
 -import(inet_rdma_test_node, [call/4, name/1]).
 
--export([all/0, suite/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
+-export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
 -export([replicates_and_survives_a_killed_node/1, large_table_is_loaded_by_a_new_node/1]).
 
 -define(TABLE, inet_rdma_test_table).
 
 suite() ->
-    [{timetrap, {minutes, 2}}].
+    [{timetrap, {minutes, 2}}, {ct_hooks, [inet_rdma_test_nodes]}].
 
 all() ->
     [replicates_and_survives_a_killed_node, large_table_is_loaded_by_a_new_node].
@@ -24,9 +24,6 @@ init_per_suite(Config) ->
 
 end_per_suite(_Config) ->
     ok.
-
-end_per_testcase(_Case, _Config) ->
-    inet_rdma_test_node:stop_all().
 
 replicates_and_survives_a_killed_node(Config) ->
     Names = [inet_rdma_test_node:unique(Prefix) || Prefix <- ["a", "b", "c"]],

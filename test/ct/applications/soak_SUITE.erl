@@ -4,7 +4,7 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, suite/0, end_per_testcase/2, log_lines_are_judged/1, soak/1]).
+-export([all/0, suite/0, log_lines_are_judged/1, soak/1]).
 
 -define(MB, 1048576).
 -define(START_MS, 60000).
@@ -12,13 +12,10 @@
 -define(LONG_LIVING, [a, b]).
 
 suite() ->
-    [{timetrap, {minutes, round(minutes()) + 15}}].
+    [{timetrap, {minutes, round(minutes()) + 15}}, {ct_hooks, [inet_rdma_test_nodes]}].
 
 all() ->
     [log_lines_are_judged, soak].
-
-end_per_testcase(_Case, _Config) ->
-    inet_rdma_test_node:stop_all().
 
 %% Every reason is a violation but the few that a killed or stopped peer explains.
 log_lines_are_judged(_Config) ->

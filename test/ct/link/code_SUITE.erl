@@ -5,7 +5,7 @@
 
 -import(inet_rdma_test_node, [call/4, call/5, name/1]).
 
--export([all/0, suite/0, init_per_testcase/2, end_per_testcase/2]).
+-export([all/0, suite/0, init_per_testcase/2]).
 -export([all_modules_are_loaded_behind_the_start/1, links_need_no_file_behind_the_start/1]).
 -export([modules_of_otp_are_loaded_meanwhile/1]).
 -export([start_with_half_a_package_fails/1]).
@@ -23,7 +23,7 @@
 -define(RELOAD_MS, 300000).
 
 suite() ->
-    [{timetrap, {minutes, 10}}].
+    [{timetrap, {minutes, 10}}, {ct_hooks, [inet_rdma_test_nodes]}].
 
 all() ->
     [
@@ -38,9 +38,6 @@ all() ->
 
 init_per_testcase(_Case, Config) ->
     inet_rdma_test_node:only_rdma(Config).
-
-end_per_testcase(_Case, _Config) ->
-    inet_rdma_test_node:stop_all().
 
 %% So a link, its loss and its recovery load none, whose file may be gone by then or of another version. The modules of
 %% Elixir, which no link calls, are loaded when they are called.

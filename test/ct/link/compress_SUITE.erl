@@ -3,27 +3,17 @@
 
 -include_lib("eunit/include/eunit.hrl").
 
--export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([all/0, suite/0, init_per_testcase/2]).
 -export([each_side_decides/1, within_one_host/1, inside_tls/1, over_new_connections/1, without_memory/1]).
 
-suite() -> [{timetrap, {minutes, 5}}].
+suite() -> [{timetrap, {minutes, 5}}, {ct_hooks, [{inet_rdma_test_nodes, [only_sessions]}]}].
 
 all() -> [each_side_decides, within_one_host, inside_tls, over_new_connections, without_memory].
-
-init_per_suite(Config) ->
-    case inet_rdma_test_node:carrier() of
-        "inet_" ++ Other when Other =/= "rdma" -> {skip, "this carrier compresses nothing"};
-        _ -> Config
-    end.
-
-end_per_suite(_Config) -> ok.
 
 init_per_testcase(over_new_connections, Config) ->
     inet_rdma_test_cutter:needed(Config);
 init_per_testcase(_Case, Config) ->
     Config.
-
-end_per_testcase(_Case, _Config) -> inet_rdma_test_node:stop_all().
 
 %% What a side sends is compressed if its own option says so, whatever the peer's says.
 each_side_decides(Config) ->

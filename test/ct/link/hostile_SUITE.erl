@@ -8,13 +8,13 @@
 
 -import(inet_rdma_test_node, [call/4, name/1]).
 
--export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2]).
 -export([another_user_is_refused/1, bad_greetings/1, other_version_is_named/1, silent_peers/1, hangs_up_at_once/1]).
 -export([bad_entries_at_a_socket/1, memory_cannot_be_resized/1, words_instead_of_wake_ups/1]).
 -export([garbage_instead_of_a_handshake/1, listener_that_never_answers/1]).
 
 suite() ->
-    [{timetrap, {minutes, 2}}].
+    [{timetrap, {minutes, 2}}, {ct_hooks, [inet_rdma_test_nodes]}].
 
 all() ->
     [
@@ -45,9 +45,6 @@ init_per_testcase(_Case, Config) ->
     Watcher = inet_rdma_test_node:watch(A, B),
     Port = call(A, inet_rdma_test_socket, serve_reasons, [[{packet, 4}, {connect_timeout_ms, 2000}]]),
     [{a, A}, {b, B}, {watcher, Watcher}, {port, Port} | Config].
-
-end_per_testcase(_Case, _Config) ->
-    inet_rdma_test_node:stop_all().
 
 another_user_is_refused(Config) ->
     Nobody = ["--reuid=65534", "--regid=65534", "--clear-groups", "--"],

@@ -6,7 +6,7 @@
 
 -import(inet_rdma_test_node, [call/4, name/1]).
 
--export([all/0, suite/0, init_per_testcase/2, end_per_testcase/2]).
+-export([all/0, suite/0, init_per_testcase/2]).
 -export([node_info_is_sane/1, socket_options_of_a_connection/1, info_counts/1, info_counts_of_a_stream/1]).
 -export([info_of_a_link_on_tcp/1, info_of_several_connections/1]).
 -export([tools_ask_the_port_as_a_socket/1, tools_find_a_link_that_was_cut/1, counts_of_series_only_grow/1]).
@@ -14,7 +14,7 @@
 -define(MB, 1048576).
 
 suite() ->
-    [{timetrap, {minutes, 3}}].
+    [{timetrap, {minutes, 3}}, {ct_hooks, [inet_rdma_test_nodes]}].
 
 all() ->
     [
@@ -30,9 +30,6 @@ init_per_testcase(Case, Config) ->
         true -> inet_rdma_test_node:only_rdma(Config);
         false -> Config
     end.
-
-end_per_testcase(_Case, _Config) ->
-    inet_rdma_test_node:stop_all().
 
 node_info_is_sane(_Config) ->
     [A, B] = inet_rdma_test_node:connected_pair(#{}),

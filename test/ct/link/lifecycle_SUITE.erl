@@ -5,7 +5,7 @@
 
 -import(inet_rdma_test_node, [call/4, name/1]).
 
--export([all/0, suite/0, init_per_testcase/2, end_per_testcase/2]).
+-export([all/0, suite/0, init_per_testcase/2]).
 -export([thousand_connects_leak_nothing/1, links_that_fail_leave_no_row/1, many_links_leave_room_for_failures/1]).
 -export([tables_outlive_what_works_on_them/1, every_start_has_the_tables/1]).
 -export([death_of_the_acceptor_keeps_live_links/1]).
@@ -14,7 +14,7 @@
 -define(MB, 1048576).
 
 suite() ->
-    [{timetrap, {minutes, 3 + connects() div 500}}].
+    [{timetrap, {minutes, 3 + connects() div 500}}, {ct_hooks, [inet_rdma_test_nodes]}].
 
 all() ->
     [
@@ -30,9 +30,6 @@ init_per_testcase(Case, Config) when
     Config;
 init_per_testcase(_Case, Config) ->
     inet_rdma_test_node:only_rdma(Config).
-
-end_per_testcase(_Case, _Config) ->
-    inet_rdma_test_node:stop_all().
 
 thousand_connects_leak_nothing(_Config) ->
     %% `global' answers a nodeup with a message, which connects again if it comes behind the end.

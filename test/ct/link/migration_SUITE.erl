@@ -6,7 +6,7 @@
 
 -import(inet_rdma_test_node, [call/4, name/1, unique/1]).
 
--export([all/0, suite/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
+-export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
 -export([moved_node_by_node_and_back/1]).
 
 -define(RAM, inet_rdma_test_ram).
@@ -15,7 +15,7 @@
 -define(PROGRESS, 200).
 
 suite() ->
-    [{timetrap, {minutes, 5}}].
+    [{timetrap, {minutes, 5}}, {ct_hooks, [inet_rdma_test_nodes]}].
 
 all() ->
     [moved_node_by_node_and_back].
@@ -28,9 +28,6 @@ init_per_suite(Config) ->
 
 end_per_suite(_Config) ->
     ok.
-
-end_per_testcase(_Case, _Config) ->
-    inet_rdma_test_node:stop_all().
 
 %% No write that a transaction has acknowledged is lost, and no node is refused at any time.
 moved_node_by_node_and_back(Config) ->

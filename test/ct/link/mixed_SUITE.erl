@@ -6,14 +6,14 @@
 
 -import(inet_rdma_test_node, [call/4, name/1, start_all/1, unique/1]).
 
--export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([all/0, suite/0, init_per_testcase/2]).
 -export([connects_in_both_directions/1, end_of_either_is_seen/1, mesh_of_both/1, hidden_nodes/1, dynamic_names/1]).
 -export([nodes_that_do_not_listen/1, over_ipv6/1, own_epmd_module/1]).
 -export([simultaneous_connects/1, moved_and_plain_links_together/1]).
 -export([another_otp_with_inet_tcp/1, another_otp_with_inet_rdma/1]).
 
 suite() ->
-    [{timetrap, {minutes, 4}}].
+    [{timetrap, {minutes, 4}}, {ct_hooks, [{inet_rdma_test_nodes, [only_rdma]}]}].
 
 all() ->
     [
@@ -22,19 +22,10 @@ all() ->
         another_otp_with_inet_tcp, another_otp_with_inet_rdma
     ].
 
-init_per_suite(Config) ->
-    inet_rdma_test_node:only_rdma(Config).
-
-end_per_suite(_Config) ->
-    ok.
-
 init_per_testcase(Case, Config) when Case =:= another_otp_with_inet_tcp; Case =:= another_otp_with_inet_rdma ->
     inet_rdma_test_otp:needed(Config);
 init_per_testcase(_Case, Config) ->
     Config.
-
-end_per_testcase(_Case, _Config) ->
-    inet_rdma_test_node:stop_all().
 
 %% Whichever side connects: all of distribution works, and the inet_rdma node says why the link stayed on TCP.
 connects_in_both_directions(_Config) ->

@@ -5,8 +5,8 @@
 
 -import(inet_rdma_test_node, [call/4, name/1]).
 
--export([all/0, groups/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
--export([end_per_testcase/2, good_values_work/1, bad_values_are_named/1]).
+-export([all/0, groups/0, suite/0, init_per_group/2, end_per_group/2]).
+-export([good_values_work/1, bad_values_are_named/1]).
 -export([unknown_key_is_named/1, key_without_a_value/1, several_flags/1]).
 -export([environment_of_the_application/1, command_line_wins/1, bad_environment_is_named/1]).
 -export([wrong_later_leaves_links_up/1, tick_time_of_connections_that_stand_by/1]).
@@ -16,7 +16,7 @@
          application_that_is_not_loaded_in_time/1]).
 
 suite() ->
-    [{timetrap, {minutes, 2}}].
+    [{timetrap, {minutes, 2}}, {ct_hooks, [{inet_rdma_test_nodes, [only_rdma]}]}].
 
 all() ->
     Singles = [
@@ -33,20 +33,11 @@ all() ->
 groups() ->
     [{Key, [], [good_values_work, bad_values_are_named]} || Key <- inet_rdma_test_options:keys()].
 
-init_per_suite(Config) ->
-    inet_rdma_test_node:only_rdma(Config).
-
-end_per_suite(_Config) ->
-    ok.
-
 init_per_group(Key, Config) ->
     [{key, Key} | Config].
 
 end_per_group(_Key, _Config) ->
     ok.
-
-end_per_testcase(_Case, _Config) ->
-    inet_rdma_test_node:stop_all().
 
 good_values_work(Config) ->
     Key = proplists:get_value(key, Config),

@@ -5,7 +5,7 @@
 
 -import(inet_rdma_test_node, [name/1]).
 
--export([all/0, suite/0, init_per_testcase/2, end_per_testcase/2]).
+-export([all/0, suite/0, init_per_testcase/2]).
 -export([sender_to_a_stopped_peer_is_suspended/1, nosuspend_returns/1, async_dist_is_never_suspended/1]).
 -export([ticks_while_idle/1, ticks_while_blocked/1, ticks_under_one_way_bulk/1, pings_under_bulk/1]).
 -export([smaller_busy_limit/1, receivers_keep_up_beside_busy_processes/1, idle_cluster_uses_no_cpu/1]).
@@ -13,7 +13,7 @@
 -define(MB, 1048576).
 
 suite() ->
-    [{timetrap, {minutes, 3}}].
+    [{timetrap, {minutes, 3}}, {ct_hooks, [inet_rdma_test_nodes]}].
 
 all() ->
     [
@@ -27,9 +27,6 @@ init_per_testcase(smaller_busy_limit, Config) ->
     inet_rdma_test_node:only_rdma(Config);
 init_per_testcase(_Case, Config) ->
     Config.
-
-end_per_testcase(_Case, _Config) ->
-    inet_rdma_test_node:stop_all().
 
 %% 520 MB wait to be sent; without suspension the node would hold them all.
 sender_to_a_stopped_peer_is_suspended(_Config) ->

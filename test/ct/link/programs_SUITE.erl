@@ -5,25 +5,16 @@
 
 -import(inet_rdma_test_node, [call/4, name/1, unique/1]).
 
--export([all/0, suite/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
+-export([all/0, suite/0]).
 -export([erl_call/1, c_node_connects/1, c_node_accepts/1, remote_shell/1]).
 
 -define(COOKIE, "inet_rdma_test").
 
 suite() ->
-    [{timetrap, {minutes, 4}}].
+    [{timetrap, {minutes, 4}}, {ct_hooks, [{inet_rdma_test_nodes, [only_rdma]}]}].
 
 all() ->
     [erl_call, c_node_connects, c_node_accepts, remote_shell].
-
-init_per_suite(Config) ->
-    inet_rdma_test_node:only_rdma(Config).
-
-end_per_suite(_Config) ->
-    ok.
-
-end_per_testcase(_Case, _Config) ->
-    inet_rdma_test_node:stop_all().
 
 erl_call(_Config) ->
     case find_erl_call() of

@@ -6,30 +6,17 @@
 
 -import(inet_rdma_test_node, [call/4, name/1]).
 
--export([all/0, suite/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
--export([init_per_testcase/2, end_per_testcase/2]).
+-export([all/0, suite/0, groups/0, init_per_testcase/2]).
 -export([package_that_is_removed/1, no_descriptor_left/1, one_descriptor_left/1, one_port_left/1]).
 
 suite() ->
-    [{timetrap, {minutes, 3}}].
+    [{timetrap, {minutes, 3}}, {ct_hooks, [{inet_rdma_test_nodes, [only_rdma, paths]}]}].
 
 all() ->
     [{group, Group} || {Group, _, _} <- groups()].
 
 groups() ->
     inet_rdma_test_paths:groups([package_that_is_removed, no_descriptor_left, one_descriptor_left, one_port_left]).
-
-init_per_suite(Config) ->
-    inet_rdma_test_node:only_rdma(Config).
-
-end_per_suite(_Config) ->
-    ok.
-
-init_per_group(Path, Config) ->
-    inet_rdma_test_paths:init(Path, Config).
-
-end_per_group(_Group, _Config) ->
-    ok.
 
 init_per_testcase(package_that_is_removed, Config) ->
     inet_rdma_test_cutter:needed(Config);
@@ -40,9 +27,6 @@ init_per_testcase(Case, Config) ->
         {_, none} -> inet_rdma_test_cutter:needed(Config);
         {_, Why} -> inet_rdma_test_link:skip(Why)
     end.
-
-end_per_testcase(_Case, _Config) ->
-    inet_rdma_test_node:stop_all().
 
 %% The files are gone before the node's first loss, whichever side has connected.
 package_that_is_removed(Config) ->

@@ -4,8 +4,7 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, suite/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
--export([end_per_testcase/2]).
+-export([all/0, suite/0, groups/0, init_per_suite/1, end_per_suite/1]).
 -export([new_connects_to_old_and_outlives_cuts/1, old_connects_to_new_and_outlives_cuts/1,
          nodes_are_upgraded_and_downgraded_one_by_one/1]).
 
@@ -14,7 +13,7 @@
 -define(CUTS, 5).
 
 suite() ->
-    [{timetrap, {minutes, 5}}].
+    [{timetrap, {minutes, 5}}, {ct_hooks, [{inet_rdma_test_nodes, [paths]}]}].
 
 all() ->
     [{group, Group} || {Group, _, _} <- groups()].
@@ -46,15 +45,6 @@ code_of(Ebin, Config) ->
 
 end_per_suite(_Config) ->
     ok.
-
-init_per_group(Path, Config) ->
-    inet_rdma_test_paths:init(Path, Config).
-
-end_per_group(_Group, _Config) ->
-    ok.
-
-end_per_testcase(_Case, _Config) ->
-    inet_rdma_test_node:stop_all().
 
 new_connects_to_old_and_outlives_cuts(Config) ->
     [New, Old] = start([new, old], Config),

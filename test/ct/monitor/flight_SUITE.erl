@@ -3,7 +3,7 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([all/0, suite/0, init_per_testcase/2]).
 -export([kill_of_the_peer/1, kill_of_the_own_node/1, silent_peer/1, cut_that_lasts/1, thousand_losses/1]).
 -export([orderly_ends/1, links_of_other_carriers/1, two_files_on_one_time_line/1, run_before_is_kept/1]).
 -export([node_without_links/1, file_limit/1, places_that_do_not_fit/1, recorder_that_is_off/1]).
@@ -14,7 +14,7 @@
 -define(LOSSES, 1000).
 
 suite() ->
-    [{timetrap, {minutes, 15}}].
+    [{timetrap, {minutes, 15}}, {ct_hooks, [{inet_rdma_test_nodes, [only_rdma]}]}].
 
 all() ->
     [kill_of_the_peer, kill_of_the_own_node, silent_peer, cut_that_lasts, thousand_losses, orderly_ends,
@@ -22,12 +22,6 @@ all() ->
      places_that_do_not_fit, recorder_that_is_off, node_that_does_not_listen, host_of_the_name,
      hostile_files, selections, history_is_bounded, round_trips_are_measured, suspension_is_counted,
      queries_are_no_ticks, silences_are_told_once_a_minute].
-
-init_per_suite(Config) ->
-    inet_rdma_test_node:only_rdma(Config).
-
-end_per_suite(_Config) ->
-    ok.
 
 init_per_testcase(Case, Config) when
     Case =:= cut_that_lasts; Case =:= thousand_losses; Case =:= suspension_is_counted
@@ -43,9 +37,6 @@ with_directory(Case, Config) ->
     Directory = filename:join(proplists:get_value(priv_dir, Config), atom_to_list(Case)),
     ok = filelib:ensure_dir(filename:join(Directory, "file")),
     [{directory, Directory} | Config].
-
-end_per_testcase(_Case, _Config) ->
-    inet_rdma_test_node:stop_all().
 
 %% The peer's VM ends without a word.
 kill_of_the_peer(Config) ->

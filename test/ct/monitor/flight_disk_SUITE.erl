@@ -4,7 +4,7 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([all/0, suite/0, init_per_testcase/2, end_per_testcase/2]).
 -export([frozen_disk/1, killed_on_a_frozen_disk/1, halted_on_a_frozen_disk/1, stopped_on_a_frozen_disk/1]).
 -export([full_disk/1, full_disk_with_shared_blocks/1, same_names/1]).
 
@@ -13,17 +13,11 @@
 -define(EVENTS, 5000).
 
 suite() ->
-    [{timetrap, {minutes, 10}}].
+    [{timetrap, {minutes, 10}}, {ct_hooks, [{inet_rdma_test_nodes, [only_rdma]}]}].
 
 all() ->
     [frozen_disk, killed_on_a_frozen_disk, halted_on_a_frozen_disk, stopped_on_a_frozen_disk, full_disk,
      full_disk_with_shared_blocks, same_names].
-
-init_per_suite(Config) ->
-    inet_rdma_test_node:only_rdma(Config).
-
-end_per_suite(_Config) ->
-    ok.
 
 init_per_testcase(same_names, Config) ->
     case inet_rdma_test_cutter:why_not() of

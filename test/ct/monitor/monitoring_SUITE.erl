@@ -6,7 +6,7 @@
 -import(inet_rdma_test_series, [three_nodes/0, collected/1, all_of/2, metrics/3, value/3, path/2, table/1, offered/0,
                                 fake/1, told/2, documented/2]).
 
--export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([all/0, suite/0, init_per_testcase/2]).
 -export([series_are_those_of_the_library/1, series_are_those_of_the_list/1, series_are_those_of_the_docs/1,
          dashboard_has_known_series/1, each_link_has_its_series/1, sizes_of_packets_on_each_path/1,
          counts_outlive_moves/1, link_without_facts_leaves_the_others/1, counts_outlive_links/1, table_of_links/1,
@@ -20,7 +20,7 @@
                   "/usr/lib/rabbitmq/lib/*/plugins/{prometheus,quantile_estimator}-*.ez"]).
 
 suite() ->
-    [{timetrap, {minutes, 2}}].
+    [{timetrap, {minutes, 2}}, {ct_hooks, [{inet_rdma_test_nodes, [only_rdma]}]}].
 
 all() ->
     [
@@ -29,12 +29,6 @@ all() ->
         link_without_facts_leaves_the_others, counts_outlive_links, table_of_links, table_without_links
     ].
 
-init_per_suite(Config) ->
-    inet_rdma_test_node:only_rdma(Config).
-
-end_per_suite(_Config) ->
-    ok.
-
 init_per_testcase(series_are_those_of_the_library, Config) ->
     case lists:append([[in_archive(Path) || Path <- filelib:wildcard(Pattern)] || Pattern <- ?LIBRARY]) of
         [] -> {skip, "prometheus.erl is not installed; the package rabbitmq-server has it"};
@@ -42,9 +36,6 @@ init_per_testcase(series_are_those_of_the_library, Config) ->
     end;
 init_per_testcase(_Case, Config) ->
     Config.
-
-end_per_testcase(_Case, _Config) ->
-    inet_rdma_test_node:stop_all().
 
 in_archive(Path) ->
     case filename:extension(Path) of

@@ -7,12 +7,12 @@
 -import(inet_rdma_test_series, [three/0, collected/1, value/3, path/2, table/1, offered/0, fake/1, told/2,
                                 documented/2]).
 
--export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([all/0, suite/0, init_per_testcase/2]).
 -export([kinds_are_those_of_the_docs/1, log_events_name_the_link/1, telemetry_is_told_of_links/1, stalls_are_events/1,
          telemetry_that_hangs_keeps_no_link/1, losses_are_shown/1, suspension_is_shown/1, cuts_name_their_cause/1]).
 
 suite() ->
-    [{timetrap, {minutes, 2}}].
+    [{timetrap, {minutes, 2}}, {ct_hooks, [{inet_rdma_test_nodes, [only_rdma]}]}].
 
 all() ->
     [
@@ -20,19 +20,10 @@ all() ->
         telemetry_that_hangs_keeps_no_link, losses_are_shown, suspension_is_shown, cuts_name_their_cause
     ].
 
-init_per_suite(Config) ->
-    inet_rdma_test_node:only_rdma(Config).
-
-end_per_suite(_Config) ->
-    ok.
-
 init_per_testcase(cuts_name_their_cause, Config) ->
     inet_rdma_test_cutter:needed(Config);
 init_per_testcase(_Case, Config) ->
     Config.
-
-end_per_testcase(_Case, _Config) ->
-    inet_rdma_test_node:stop_all().
 
 %% docs/MONITORING.md and docs/FLIGHT.md name each kind of event. A move has no log line, and a refused link is no event
 %% of telemetry.

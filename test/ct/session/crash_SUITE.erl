@@ -6,8 +6,7 @@
 
 -import(inet_rdma_test_node, [call/4, name/1]).
 
--export([all/0, suite/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
--export([init_per_testcase/2, end_per_testcase/2]).
+-export([all/0, suite/0, groups/0, init_per_group/2, end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([halt_with_a_slogan/1, signal/1, out_of_memory/1, under_traffic/1, both_nodes/1, while_it_moves/1]).
 -export([while_suspended/1, just_resumed/1, without_its_tcp_connection/1]).
 
@@ -28,12 +27,6 @@ groups() ->
     Sessions = [halt_with_a_slogan, signal, out_of_memory, under_traffic, both_nodes, while_suspended, just_resumed],
     Moving = [while_it_moves, without_its_tcp_connection],
     [{tcp, [], Sessions}, {shm, [], Sessions ++ Moving}, {tls, [], Sessions}, {sealed, [], Sessions ++ Moving}].
-
-init_per_suite(Config) ->
-    Config.
-
-end_per_suite(_Config) ->
-    ok.
 
 init_per_group(sealed, Config) ->
     case inet_rdma_test_node:only_rdma(Config) of

@@ -6,8 +6,7 @@
 
 -import(inet_rdma_test_node, [call/4, name/1]).
 
--export([all/0, suite/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
--export([init_per_testcase/2, end_per_testcase/2]).
+-export([all/0, suite/0, groups/0, init_per_testcase/2]).
 -export([vanished_connection/1, idle_link/1, network_away/1, suspected_is_lost/1, one_way_alone/1, one_side_alone/1]).
 -export([default_waits/1]).
 -export([stopped_peer/1, stopped_node/1, starvation/1, stopped_for_good/1, beside_shared_memory/1]).
@@ -21,7 +20,7 @@
 -define(STOPPED_MS, 4000).
 
 suite() ->
-    [{timetrap, {minutes, 4 + starved_seconds() div 60}}].
+    [{timetrap, {minutes, 4 + starved_seconds() div 60}}, {ct_hooks, [{inet_rdma_test_nodes, [only_rdma, paths]}]}].
 
 all() ->
     [{group, Group} || {Group, _, _} <- groups()].
@@ -35,29 +34,12 @@ groups() ->
 %% How long the nodes are starved: what CI has time for; INET_RDMA_STARVED_SECONDS=3600 by hand.
 starved_seconds() -> list_to_integer(os:getenv("INET_RDMA_STARVED_SECONDS", "20")).
 
-init_per_suite(Config) ->
-    inet_rdma_test_node:only_rdma(Config).
-
-end_per_suite(_Config) ->
-    ok.
-
-init_per_group(Path, Config) ->
-    inet_rdma_test_paths:init(Path, Config).
-
-end_per_group(_Group, _Config) ->
-    ok.
-
 init_per_testcase(Case, Config) when Case =:= stopped_peer; Case =:= stopped_node; Case =:= starvation;
                                      Case =:= stopped_for_good; Case =:= beside_shared_memory;
                                      Case =:= attempt_without_an_end ->
     Config;
 init_per_testcase(_Case, Config) ->
     inet_rdma_test_network:needed(Config).
-
-end_per_testcase(_Case, Config) ->
-    inet_rdma_test_node:stop_all(),
-    _ = [inet_rdma_test_network:stop(Network) || {network, Network} <- Config],
-    ok.
 
 %% A firewall has forgotten the connection: its packets vanish, and another one passes. Nothing is lost.
 vanished_connection(Config) ->

@@ -6,8 +6,7 @@
 
 -import(inet_rdma_test_node, [call/4, name/1]).
 
--export([all/0, suite/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
--export([init_per_testcase/2, end_per_testcase/2]).
+-export([all/0, suite/0, groups/0, init_per_testcase/2]).
 -export([kill/1, orderly_ends/1, restart/1, killed_by_heart/1, disconnect/1, exit_of_the_supervisor/1, stopped_peer/1]).
 -export([kill_while_suspended/1, restarted_peer/1, survives_nothing/1, survives_not_for_long/1]).
 -export([kill_behind_a_firewall/1, kill_with_unread_bytes_behind_a_firewall/1, reset_behind_a_firewall/1]).
@@ -21,7 +20,7 @@
 -define(PEERS, 5).
 
 suite() ->
-    [{timetrap, {minutes, 4}}].
+    [{timetrap, {minutes, 4}}, {ct_hooks, [{inet_rdma_test_nodes, [paths]}]}].
 
 all() ->
     [{group, Group} || {Group, _, _} <- groups()].
@@ -33,21 +32,9 @@ groups() ->
         kill_behind_a_firewall, kill_with_unread_bytes_behind_a_firewall, reset_behind_a_firewall
     ]).
 
-init_per_suite(Config) ->
-    Config.
-
-end_per_suite(_Config) ->
-    ok.
-
-init_per_group(Path, Config) ->
-    inet_rdma_test_paths:init(Path, Config).
-
-end_per_group(_Group, _Config) ->
-    ok.
-
 init_per_testcase(kill_while_suspended, Config) ->
     case inet_rdma_test_cutter:why_not() of
-        none -> sessions(Config);
+        none -> inet_rdma_test_node:only_sessions(Config);
         Why -> inet_rdma_test_link:skip(Why)
     end;
 init_per_testcase(survives_nothing, Config) ->
@@ -59,30 +46,19 @@ init_per_testcase(survives_not_for_long, Config) ->
         _ -> {skip, "this link does without its TCP connection"}
     end;
 init_per_testcase(restarted_peer, Config) ->
-    sessions(Config);
+    inet_rdma_test_node:only_sessions(Config);
 init_per_testcase(Case, Config) when
     Case =:= kill_behind_a_firewall;
     Case =:= kill_with_unread_bytes_behind_a_firewall;
     Case =:= reset_behind_a_firewall
 ->
-    case {proplists:get_value(path, Config), sessions(Config)} of
+    case {proplists:get_value(path, Config), inet_rdma_test_node:only_sessions(Config)} of
         {_, {skip, _} = Skip} -> Skip;
         {shm, _} -> {skip, "shared memory does not lead to another host"};
         _ -> inet_rdma_test_network:needed_in_names(Config)
     end;
 init_per_testcase(_Case, Config) ->
     Config.
-
-sessions(Config) ->
-    case inet_rdma_test_node:carrier() of
-        "inet_" ++ Other when Other =/= "rdma" -> {skip, "no link of this carrier is ever suspended"};
-        _ -> Config
-    end.
-
-end_per_testcase(_Case, Config) ->
-    inet_rdma_test_node:stop_all(),
-    _ = [inet_rdma_test_network:stop(Network) || {network, Network} <- Config],
-    ok.
 
 %% The kernel of a killed node ends its connections and refuses the next one.
 kill(Config) ->

@@ -5,8 +5,7 @@
 
 -import(inet_rdma_test_node, [call/4, name/1]).
 
--export([all/0, suite/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
--export([init_per_testcase/2, end_per_testcase/2]).
+-export([all/0, suite/0, groups/0, init_per_testcase/2]).
 -export([bytes/1, ends/1, resume_over_it/1, refused/1, bounded/1, flood/1, strangers/1, no_detour_over_a_detour/1,
          death_of_the_neighbour/1, new_code/1, switched_off/1, tells_the_peer/1, hidden_node/1]).
 
@@ -21,7 +20,7 @@
 -define(LINES, 20).
 
 suite() ->
-    [{timetrap, {minutes, 4}}].
+    [{timetrap, {minutes, 4}}, {ct_hooks, [{inet_rdma_test_nodes, [only_rdma, paths]}]}].
 
 all() ->
     [{group, Group} || {Group, _, _} <- groups()].
@@ -30,18 +29,6 @@ groups() ->
     Cases = [bytes, ends, resume_over_it, refused, bounded, no_detour_over_a_detour, death_of_the_neighbour,
              new_code],
     [{tcp, [], Cases ++ [flood, strangers, switched_off, tells_the_peer, hidden_node]}, {tls, [], Cases}].
-
-init_per_suite(Config) ->
-    inet_rdma_test_node:only_rdma(Config).
-
-end_per_suite(_Config) ->
-    ok.
-
-init_per_group(Path, Config) ->
-    inet_rdma_test_paths:init(Path, Config).
-
-end_per_group(_Group, _Config) ->
-    ok.
 
 %% Three nodes with links between all of them, and a server that the second one takes for the third one's listener.
 init_per_testcase(Case, Config) ->
@@ -66,9 +53,6 @@ wait_for_link(X, Y) ->
     inet_rdma_test_wait:until({link, name(X), name(Y)}, 10000, fun() ->
         call(X, inet_rdma_links, session_of, [atom_to_binary(name(Y))]) =/= none
     end).
-
-end_per_testcase(_Case, _Config) ->
-    inet_rdma_test_node:stop_all().
 
 %% All arrive, in order, both ways at the same time, and nothing is left behind.
 bytes(Config) ->

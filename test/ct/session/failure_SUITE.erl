@@ -5,7 +5,7 @@
 
 -import(inet_rdma_test_node, [call/4, name/1]).
 
--export([all/0, suite/0, init_per_testcase/2, end_per_testcase/2]).
+-export([all/0, suite/0, init_per_testcase/2]).
 -export([kill_is_seen_at_once/1, kill_with_a_full_send_queue/1, halt_with_a_full_send_queue/1]).
 -export([stop_with_a_full_send_queue/1, back_under_the_same_name/1, killed_peers_leave_nothing_behind/1]).
 -export([halted_and_stopped_peers_leave_nothing_behind/1, stopped_for_less_than_the_tick_time/1]).
@@ -17,7 +17,7 @@
 -define(AT_ONCE_MS, 5000).
 
 suite() ->
-    [{timetrap, {minutes, 2}}].
+    [{timetrap, {minutes, 2}}, {ct_hooks, [inet_rdma_test_nodes]}].
 
 all() ->
     [
@@ -42,9 +42,6 @@ init_per_testcase(Case, Config) when
     inet_rdma_test_node:only_rdma(Config);
 init_per_testcase(_Case, Config) ->
     Config.
-
-end_per_testcase(_Case, _Config) ->
-    inet_rdma_test_node:stop_all().
 
 kill_is_seen_at_once(_Config) ->
     [A, B, C, D] = Nodes = inet_rdma_test_node:start_all(4, #{}),

@@ -6,8 +6,7 @@
 
 -import(inet_rdma_test_node, [call/4, name/1]).
 
--export([all/0, suite/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
--export([init_per_testcase/2, end_per_testcase/2]).
+-export([all/0, suite/0, groups/0, init_per_testcase/2]).
 -export([carried_or_under_way/1, needs_the_peers_own_word/1, own_refusals/1, strangers/1, silence/1]).
 -export([told_messages/1, order_of_candidates/1, time_for_slow_candidates/1]).
 -export([relay_refuses/1, relay_closes/1, slow_relay/1, stranger_answers/1, another_address/1]).
@@ -19,7 +18,7 @@
 -define(REFUSED_MS, 3000).
 
 suite() ->
-    [{timetrap, {minutes, 4}}].
+    [{timetrap, {minutes, 4}}, {ct_hooks, [{inet_rdma_test_nodes, [only_rdma, paths]}]}].
 
 all() ->
     [{group, Group} || {Group, _, _} <- groups()].
@@ -30,18 +29,6 @@ groups() ->
      {addresses, [], [told_messages, order_of_candidates, time_for_slow_candidates]},
      {tcp, [], Between ++ of_hosts()}, {tls, [], Between ++ [kill_with_constant_ports, told_address]}].
 
-init_per_suite(Config) ->
-    inet_rdma_test_node:only_rdma(Config).
-
-end_per_suite(_Config) ->
-    ok.
-
-init_per_group(Group, Config) when Group =:= verdict; Group =:= addresses -> Config;
-init_per_group(Path, Config) -> inet_rdma_test_paths:init(Path, Config).
-
-end_per_group(_Group, _Config) ->
-    ok.
-
 init_per_testcase(Case, Config) ->
     case lists:member(Case, of_hosts()) of
         true -> inet_rdma_test_network:needed_in_names(Config);
@@ -49,11 +36,6 @@ init_per_testcase(Case, Config) ->
     end.
 
 of_hosts() -> [kill_with_name_server, kill_without_name_server, kill_with_constant_ports, told_address].
-
-end_per_testcase(_Case, Config) ->
-    inet_rdma_test_node:stop_all(),
-    _ = [inet_rdma_test_network:stop(Network) || {network, Network} <- Config],
-    ok.
 
 %% The verdict.
 

@@ -12,8 +12,7 @@
 -import(inet_rdma_test_lasting, [nodes/3, pair/3, resumes/2, resumed/3, watch/2, no_nodedown/1, await_nodedown/1,
                                  undisturbed/1]).
 
--export([all/0, suite/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
--export([init_per_testcase/2, end_per_testcase/2]).
+-export([all/0, suite/0, groups/0, init_per_testcase/2, end_per_testcase/2]).
 -export([forgotten/1, forgotten_one_way/1, forgotten_at_rest/1, addresses_change/1, network_away/1]).
 -export([black_hole/1, black_hole_of_the_way/1]).
 -export([slow_and_lossy/1, stopped_peer/1, away_for_too_long/1, turned_off/1, standby_forgotten/1]).
@@ -29,7 +28,7 @@
 -define(SILENCE_MOST_MS, 3000).
 
 suite() ->
-    [{timetrap, {minutes, 8 + silences() div 60}}].
+    [{timetrap, {minutes, 8 + silences() div 60}}, {ct_hooks, [{inet_rdma_test_nodes, [{hosts, [a, b]}]}]}].
 
 all() ->
     [{group, Group} || {Group, _, _} <- groups()].
@@ -47,18 +46,6 @@ groups() ->
 
 %% How many silences links get in random_silences: what CI has time for; INET_RDMA_SILENCES=10000 by hand.
 silences() -> list_to_integer(os:getenv("INET_RDMA_SILENCES", "30")).
-
-init_per_suite(Config) ->
-    Config.
-
-end_per_suite(_Config) ->
-    ok.
-
-init_per_group(Path, Config) ->
-    inet_rdma_test_hosts:init_group(Path, [a, b], Config).
-
-end_per_group(_Group, _Config) ->
-    ok.
 
 %% A network that is slow, away or away for too long means the same for every carrier.
 init_per_testcase(Case, Config) when Case =:= slow_and_lossy; Case =:= stopped_peer; Case =:= away_for_too_long;
@@ -88,7 +75,6 @@ with_scratch(Config) ->
 
 end_per_testcase(_Case, Config) ->
     inet_rdma_test_node:stop_all(),
-    _ = [inet_rdma_test_hosts:stop(Hosts) || {hosts, Hosts} <- Config],
     _ = [file:del_dir_r(Scratch) || {scratch, Scratch} <- Config],
     ok.
 

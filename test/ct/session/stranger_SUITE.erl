@@ -6,8 +6,7 @@
 
 -import(inet_rdma_test_node, [call/4, name/1]).
 
--export([all/0, suite/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
--export([init_per_testcase/2, end_per_testcase/2]).
+-export([all/0, suite/0, groups/0, init_per_testcase/2]).
 -export([replayed/1, altered_on_the_way/1, garbage/1, crowd_of_resumes/1, crowd_that_is_silent/1]).
 
 -define(FLIPS, 40).
@@ -21,7 +20,7 @@
 -define(LINES, 20).
 
 suite() ->
-    [{timetrap, {minutes, 4}}].
+    [{timetrap, {minutes, 4}}, {ct_hooks, [{inet_rdma_test_nodes, [only_sessions, paths]}]}].
 
 all() ->
     [{group, Group} || {Group, _, _} <- groups()].
@@ -29,21 +28,6 @@ all() ->
 groups() ->
     inet_rdma_test_paths:groups_in_clear([replayed, altered_on_the_way, garbage, crowd_of_resumes,
                                          crowd_that_is_silent]).
-
-init_per_suite(Config) ->
-    case inet_rdma_test_node:carrier() of
-        "inet_" ++ Other when Other =/= "rdma" -> {skip, "this carrier resumes no link"};
-        _ -> Config
-    end.
-
-end_per_suite(_Config) ->
-    ok.
-
-init_per_group(Path, Config) ->
-    inet_rdma_test_paths:init(Path, Config).
-
-end_per_group(_Group, _Config) ->
-    ok.
 
 %% Two nodes whose link has been resumed, over a relay that has heard it.
 init_per_testcase(_Case, Config) ->
@@ -58,9 +42,6 @@ init_per_testcase(_Case, Config) ->
     ok = call(B, inet_rdma_test_log, install, []),
     [{a, A}, {b, B}, {relay, Relay}, {watchers, Watchers}, {resumes, Resumes},
      {port, inet_rdma_test_detour:port_of(Detour)} | Config].
-
-end_per_testcase(_Case, _Config) ->
-    inet_rdma_test_node:stop_all().
 
 %% Loses the connection, and waits until the next one has nothing more to say.
 resumed(Relay) ->

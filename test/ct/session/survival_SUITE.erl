@@ -6,8 +6,7 @@
 
 -import(inet_rdma_test_node, [call/4, name/1]).
 
--export([all/0, suite/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
--export([init_per_testcase/2, end_per_testcase/2]).
+-export([all/0, suite/0, groups/0, init_per_testcase/2]).
 -export([cuts/1, peer_that_accepts_none/1, peer_that_listens_elsewhere/1, losses/1, mnesia_under_cuts/1,
          blocked_redials/1, refused_redials/1, guard_hears_late/1, idle_losses/1, socket_options/1]).
 
@@ -19,7 +18,7 @@
 -define(OPTIONS_LOSSES, 100).
 
 suite() ->
-    [{timetrap, {minutes, 3 + seconds() div 60 + losses() div 50}}].
+    [{timetrap, {minutes, 3 + seconds() div 60 + losses() div 50}}, {ct_hooks, [{inet_rdma_test_nodes, [paths]}]}].
 
 all() ->
     [{group, Group} || {Group, _, _} <- groups()].
@@ -35,18 +34,6 @@ seconds() -> list_to_integer(os:getenv("INET_RDMA_SURVIVAL_SECONDS", "20")).
 
 %% How many connections are lost in the relay; INET_RDMA_SURVIVAL_LOSSES=10000 by hand.
 losses() -> list_to_integer(os:getenv("INET_RDMA_SURVIVAL_LOSSES", "200")).
-
-init_per_suite(Config) ->
-    Config.
-
-end_per_suite(_Config) ->
-    ok.
-
-init_per_group(Path, Config) ->
-    inet_rdma_test_paths:init(Path, Config).
-
-end_per_group(_Group, _Config) ->
-    ok.
 
 init_per_testcase(Case, Config) when Case =:= blocked_redials; Case =:= refused_redials; Case =:= idle_losses ->
     case {inet_rdma_test_node:only_rdma(Config), proplists:get_value(path, Config)} of
@@ -65,9 +52,6 @@ init_per_testcase(mnesia_under_cuts, Config) ->
     end;
 init_per_testcase(_Case, Config) ->
     inet_rdma_test_cutter:needed(Config).
-
-end_per_testcase(_Case, _Config) ->
-    inet_rdma_test_node:stop_all().
 
 %% Every TCP connection between the nodes, again and again.
 cuts(Config) ->

@@ -5,8 +5,7 @@
 
 -import(inet_rdma_test_node, [call/4, name/1]).
 
--export([all/0, suite/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
--export([end_per_testcase/2]).
+-export([all/0, suite/0, groups/0]).
 -export([signs/1, stopped_node/1, woken_again_and_again/1, nothing_is_sent_before/1, both_woken/1]).
 -export([without_another_connection/1]).
 
@@ -15,7 +14,7 @@
 -define(ACKNOWLEDGED_MS, 500).
 
 suite() ->
-    [{timetrap, {minutes, 3}}].
+    [{timetrap, {minutes, 3}}, {ct_hooks, [{inet_rdma_test_nodes, [only_rdma, paths]}]}].
 
 all() ->
     [signs | [{group, Group} || {Group, _, _} <- groups()]].
@@ -24,21 +23,6 @@ groups() ->
     Cases = [stopped_node, woken_again_and_again, both_woken],
     [{tcp, [], Cases ++ [nothing_is_sent_before, without_another_connection]}, {shm, [], Cases},
      {tls, [], Cases ++ [nothing_is_sent_before]}].
-
-init_per_suite(Config) ->
-    inet_rdma_test_node:only_rdma(Config).
-
-end_per_suite(_Config) ->
-    ok.
-
-init_per_group(Path, Config) ->
-    inet_rdma_test_paths:init(Path, Config).
-
-end_per_group(_Group, _Config) ->
-    ok.
-
-end_per_testcase(_Case, _Config) ->
-    inet_rdma_test_node:stop_all().
 
 %% Which clock tells of which pause.
 signs(_Config) ->

@@ -4,7 +4,7 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([all/0, suite/0, init_per_testcase/2]).
 -export([both_sides_meet/1, strangers_are_refused/1, nobody_comes/1, forgotten_attempt/1, death_of_the_process/1]).
 -export([many_at_once/1, cycles_leave_nothing/1, bad_arguments/1, identity/1, addresses_of_devices/1]).
 -export([refused_peers_are_logged/1]).
@@ -12,7 +12,7 @@
 -define(BOUND_MS, 60000).
 
 suite() ->
-    [{timetrap, {minutes, 2}}].
+    [{timetrap, {minutes, 2}}, {ct_hooks, [{inet_rdma_test_nodes, [only_rdma]}]}].
 
 all() ->
     [
@@ -20,17 +20,8 @@ all() ->
         cycles_leave_nothing, bad_arguments, identity, addresses_of_devices, refused_peers_are_logged
     ].
 
-init_per_suite(Config) ->
-    inet_rdma_test_node:only_rdma(Config).
-
-end_per_suite(_Config) ->
-    ok.
-
 init_per_testcase(_Case, Config) ->
     inet_rdma_test_pair:nodes(Config).
-
-end_per_testcase(_Case, _Config) ->
-    inet_rdma_test_node:stop_all().
 
 both_sides_meet(Config) ->
     Token = token(),

@@ -6,7 +6,7 @@
 
 -import(inet_rdma_test_node, [call/4, name/1]).
 
--export([all/0, suite/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
+-export([all/0, suite/0]).
 -export([initiator_says_when/1, bytes_earn_it/1, simultaneous_connects/1, never/1, connects_under_traffic/1]).
 -export([ticks_earn_nothing/1, required_in_spite_of_a_failure/1]).
 -export([peers_that_break_the_rules/1, peers_that_break_the_rules_as_initiator/1, peers_that_hang_up/1]).
@@ -20,7 +20,7 @@
 -define(BOUND_MS, 1000).
 
 suite() ->
-    [{timetrap, {minutes, 3 + losses() div 30}}].
+    [{timetrap, {minutes, 3 + losses() div 30}}, {ct_hooks, [{inet_rdma_test_nodes, [only_rdma]}]}].
 
 all() ->
     [
@@ -33,15 +33,6 @@ all() ->
 
 %% How many links lose their connection while they settle; INET_RDMA_MOVE_LOSSES=1000 by hand.
 losses() -> list_to_integer(os:getenv("INET_RDMA_MOVE_LOSSES", "8")).
-
-init_per_suite(Config) ->
-    inet_rdma_test_node:only_rdma(Config).
-
-end_per_suite(_Config) ->
-    ok.
-
-end_per_testcase(_Case, _Config) ->
-    inet_rdma_test_node:stop_all().
 
 %% Eager: at once. Busy: not before there is traffic, which goes on undisturbed.
 initiator_says_when(_Config) ->

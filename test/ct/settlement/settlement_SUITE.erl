@@ -7,28 +7,19 @@
 -import(inet_rdma_test_node, [call/4, name/1, start_all/1, unique/1]).
 -import(inet_rdma_test_link, [gone/2]).
 
--export([all/0, suite/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
+-export([all/0, suite/0]).
 -export([options_of_both_sides/1, required_on_one_side/1, required_with_a_plain_peer/1, another_user/1,
          another_network_namespace/1, memfd_is_refused/1, restarted_peer_is_tried_at_once/1,
          strangers_at_the_tcp_port/1]).
 
 suite() ->
-    [{timetrap, {minutes, 3}}].
+    [{timetrap, {minutes, 3}}, {ct_hooks, [{inet_rdma_test_nodes, [only_rdma]}]}].
 
 all() ->
     [
         options_of_both_sides, required_on_one_side, required_with_a_plain_peer, another_user,
         another_network_namespace, memfd_is_refused, restarted_peer_is_tried_at_once, strangers_at_the_tcp_port
     ].
-
-init_per_suite(Config) ->
-    inet_rdma_test_node:only_rdma(Config).
-
-end_per_suite(_Config) ->
-    ok.
-
-end_per_testcase(_Case, _Config) ->
-    inet_rdma_test_node:stop_all().
 
 %% The fabric of the link, and the reason that each node tells, whichever connects.
 options_of_both_sides(_Config) ->

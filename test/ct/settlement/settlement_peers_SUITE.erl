@@ -9,7 +9,7 @@
                                   up_on_tcp/4, same_host/1, answer/2]).
 -import(inet_rdma_test_link, [gone/2]).
 
--export([all/0, suite/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
+-export([all/0, suite/0]).
 -export([another_version/1, another_stream_version/1, stays_when_told_to/1, peer_without_a_session/1,
          packets_right_behind_the_decision/1, peers_that_hang_up/1, silent_peers/1, after_a_broken_settlement/1,
          late_answers_do_not_reach_the_link/1,
@@ -17,7 +17,7 @@
          names_that_never_come_back/1]).
 
 suite() ->
-    [{timetrap, {minutes, 3}}].
+    [{timetrap, {minutes, 3}}, {ct_hooks, [{inet_rdma_test_nodes, [only_rdma]}]}].
 
 all() ->
     [
@@ -27,15 +27,6 @@ all() ->
         failed_way_is_not_tried_again, strangers_at_the_one_off_listener, texts_outside_ascii,
         names_that_never_come_back
     ].
-
-init_per_suite(Config) ->
-    inet_rdma_test_node:only_rdma(Config).
-
-end_per_suite(_Config) ->
-    ok.
-
-end_per_testcase(_Case, _Config) ->
-    inet_rdma_test_node:stop_all().
 
 %% A later version of the settlement: nothing of it is said, the link is up over TCP.
 another_version(_Config) ->

@@ -8,25 +8,16 @@
 -import(inet_rdma_test_scripted, [offered/0, node_with_sink/1, with_peer/4, same_host/1, answer/2]).
 -import(inet_rdma_test_link, [gone/2]).
 
--export([all/0, suite/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
+-export([all/0, suite/0]).
 -export([peers_that_break_the_rules/1, peers_that_break_the_rules_as_initiator/1, any_bytes_in_the_settlement/1]).
 
 -define(PEERS_AT_ONCE, 12).
 
 suite() ->
-    [{timetrap, {minutes, 5}}].
+    [{timetrap, {minutes, 5}}, {ct_hooks, [{inet_rdma_test_nodes, [only_rdma]}]}].
 
 all() ->
     [peers_that_break_the_rules, peers_that_break_the_rules_as_initiator, any_bytes_in_the_settlement].
-
-init_per_suite(Config) ->
-    inet_rdma_test_node:only_rdma(Config).
-
-end_per_suite(_Config) ->
-    ok.
-
-end_per_testcase(_Case, _Config) ->
-    inet_rdma_test_node:stop_all().
 
 %% Messages with bits flipped, bytes cut off or added, and parts replaced by other terms, over TCP and inside TLS: each
 %% is taken, or refused in words, and none makes an atom. A message with a key is none over TCP, one without it none

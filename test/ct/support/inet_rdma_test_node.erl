@@ -3,8 +3,8 @@
 %% distributed at all.
 -module(inet_rdma_test_node).
 
--export([carrier/0, is_rdma/0, only_rdma/1, flags/0, flags/1, erl/0, ebin/0, tools/0, copy_code/1, alone/1]).
--export([unique/1, name/1, port/1]).
+-export([carrier/0, is_rdma/0, only_rdma/1, only_sessions/1, flags/0, flags/1, erl/0, ebin/0, tools/0, copy_code/1]).
+-export([alone/1, unique/1, name/1, port/1]).
 -export([start/1, start/2, start_all/1, start_all/2, connected_pair/1, run/3, stop/1, stop_all/0]).
 -export([call/4, call/5, call_all/4, kill/1, suspend/1, resume/1, await_exit/2]).
 -export([connect/2, watch/2, mesh/1, await_nodes/2, await_moved/1]).
@@ -50,6 +50,14 @@ only_rdma(Config) ->
     case is_rdma() of
         true -> Config;
         false -> {skip, "only inet_rdma has this; the carrier under test is " ++ carrier()}
+    end.
+
+%% The same, where OTP's carriers do not have what is tested, as their links have no session.
+-spec only_sessions(Config) -> Config | {skip, string()} when Config :: [tuple()].
+only_sessions(Config) ->
+    case carrier() of
+        "inet_" ++ Other when Other =/= "rdma" -> {skip, "a link of this carrier ends with its connection"};
+        _ -> Config
     end.
 
 %% The flags of erl that every node under test gets.
