@@ -5,7 +5,7 @@
 
 -import(inet_rdma_test_node, [call/4, name/1, start_all/1, unique/1]).
 
--export([all/0, suite/0, init_per_testcase/2, end_per_testcase/2]).
+-export([all/0, suite/0, init_per_testcase/2]).
 -export([hidden_node/1, node_that_does_not_listen/1, dynamic_name/1, long_names/1, short_name_with_host/1]).
 -export([long_and_short_names_do_not_mix/1, wrong_cookie/1, cookie_per_node/1, node_that_is_not_there/1]).
 -export([listens_in_the_given_range/1, full_range_is_an_error/1, listens_on_the_given_interface/1]).
@@ -18,7 +18,7 @@
 -export([accepting_side_sends_all_the_time/1]).
 
 suite() ->
-    [{timetrap, {minutes, 3}}].
+    [{timetrap, {minutes, 3}}, {ct_hooks, [inet_rdma_test_nodes]}].
 
 all() ->
     [
@@ -36,9 +36,6 @@ all() ->
 %% With inet_tcp the acceptor answers first.
 init_per_testcase(acceptor_answers_when_its_link_is_up, Config) -> inet_rdma_test_node:only_rdma(Config);
 init_per_testcase(_Case, Config) -> Config.
-
-end_per_testcase(_Case, _Config) ->
-    inet_rdma_test_node:stop_all().
 
 hidden_node(_Config) ->
     [A, B, Hidden] = start_all([{"a", #{}}, {"b", #{}}, {"hidden", #{args => ["-hidden"]}}]),
@@ -309,8 +306,8 @@ listens_on_the_given_interface_in_any_form(_Config) ->
 %% The peer is in a network namespace, at an address that is in no network of this host's interfaces. A node that does
 %% not check lets it in.
 check_ip_refuses_strangers(_Config) ->
-    case namespace() of
-        {ok, Namespace, Here} ->
+    case inet_rdma_test_netns:make(32) of
+        {ok, #{namespace := Namespace, addresses := {Here, _There}} = Network} ->
             try
                 Name = fun(Prefix, Host) -> unique(Prefix) ++ "@" ++ Host end,
                 [Checking, Trusting] = start_all([
@@ -331,7 +328,7 @@ check_ip_refuses_strangers(_Config) ->
                 connect(Trusting, Checking)
             after
                 inet_rdma_test_node:stop_all(),
-                os:cmd("ip netns del " ++ Namespace)
+                inet_rdma_test_netns:remove(Network)
             end;
         {error, Output} ->
             {skip, "a network namespace cannot be made here: " ++ Output}
@@ -388,30 +385,6 @@ supervised(Connection, Do) ->
         Do()
     end),
     receive {'DOWN', Monitor, process, Pid, Reason} -> Reason end.
-
-%% A network namespace of its own, joined to this one, and the address of this end.
-namespace() ->
-    Number = integer_to_list(erlang:unique_integer([positive]) rem 200 + 1),
-    Namespace = "inet_rdma_" ++ os:getpid() ++ "_" ++ Number,
-    {Here, There} = {"10.98." ++ Number ++ ".1", "10.98." ++ Number ++ ".2"},
-    Link = "ird" ++ Number,
-    Commands = [
-        "ip netns add " ++ Namespace,
-        "ip link add " ++ Link ++ " type veth peer name eth0 netns " ++ Namespace,
-        "ip addr add " ++ Here ++ "/32 dev " ++ Link,
-        "ip link set " ++ Link ++ " up",
-        "ip route add " ++ There ++ "/32 dev " ++ Link,
-        "ip -n " ++ Namespace ++ " addr add " ++ There ++ "/24 dev eth0",
-        "ip -n " ++ Namespace ++ " link set eth0 up",
-        "ip -n " ++ Namespace ++ " link set lo up"
-    ],
-    case os:cmd(lists:flatten(lists:join(" && ", Commands)) ++ " && echo made") of
-        "made\n" ->
-            {ok, Namespace, Here};
-        Output ->
-            _ = os:cmd("ip netns del " ++ Namespace),
-            {error, Output}
-    end.
 
 %% Names are found as the EPMD module says, which need not be by DNS.
 own_epmd_module(_Config) ->
