@@ -7,10 +7,10 @@
 
 -import(inet_rdma_test_node, [call/4, name/1]).
 -import(inet_rdma_test_hosts, [both/2]).
+-import(inet_rdma_test_link, [via/2, await_via/2, await_direct/2]).
 -import(inet_rdma_test_lasting, [watch/2, no_nodedown/1, undisturbed/1]).
 
--export([all/0, suite/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
--export([init_per_testcase/2, end_per_testcase/2]).
+-export([all/0, suite/0, groups/0, init_per_testcase/2]).
 -export([over_a_neighbour/1, off/1, nobody/1, neighbour_dies/1, both_at_once/1, one_behind_the_other/1,
          ended_in_the_middle/1, unknown_node/1]).
 -export([refused/1, neighbour_is_off/1, neighbour_without_a_link/1, required/1, hidden/1]).
@@ -23,7 +23,7 @@
 -define(NOBODY, "1").
 
 suite() ->
-    [{timetrap, {minutes, 4}}].
+    [{timetrap, {minutes, 4}}, {ct_hooks, [{inet_rdma_test_nodes, [only_rdma, {hosts, [a, b, c, d]}]}]}].
 
 all() ->
     [{group, Group} || {Group, _, _} <- groups()].
@@ -37,18 +37,6 @@ groups() ->
         {here, [], [refused, neighbour_is_off, neighbour_without_a_link, required, hidden]}
     ].
 
-init_per_suite(Config) ->
-    inet_rdma_test_node:only_rdma(Config).
-
-end_per_suite(_Config) ->
-    ok.
-
-init_per_group(here, Config) -> Config;
-init_per_group(Path, Config) -> inet_rdma_test_hosts:init_group(Path, [a, b, c, d], Config).
-
-end_per_group(_Group, _Config) ->
-    ok.
-
 init_per_testcase(Case, Config) ->
     case proplists:is_defined(options, Config) of
         true -> inet_rdma_test_hosts:needed(Config, hosts(Case), proplists:get_value(family, Config, inet));
@@ -57,11 +45,6 @@ init_per_testcase(Case, Config) ->
 
 hosts(neighbour_dies) -> 4;
 hosts(_) -> 3.
-
-end_per_testcase(_Case, Config) ->
-    inet_rdma_test_node:stop_all(),
-    _ = [inet_rdma_test_hosts:stop(Hosts) || {hosts, Hosts} <- Config],
-    ok.
 
 %% The link is one like any other, but for its way, which becomes the direct one when that is there.
 over_a_neighbour(Config) ->
@@ -273,25 +256,6 @@ file(Of, Key, #{directory := Directory, names := Names}) ->
 finds(X, Y, Found) ->
     {ok, _} = file:copy(file(Y, Y, Found), file(X, Y, Found)),
     ok.
-
-await_via(Node, Peer) ->
-    inet_rdma_test_wait:until({via, name(Node), name(Peer)}, 20000, fun() ->
-        case via(Node, Peer) of
-            none -> none;
-            Via -> {ok, Via}
-        end
-    end).
-
-await_direct(Node, Peer) ->
-    inet_rdma_test_wait:until({direct, name(Node), name(Peer)}, 60000, fun() ->
-        via(Node, Peer) =:= none orelse via(Node, Peer)
-    end).
-
-via(Node, Peer) ->
-    case call(Node, inet_rdma, info, [name(Peer)]) of
-        #{detoured := true, via := Via} -> Via;
-        #{detoured := false} -> none
-    end.
 
 none_carried(Node) ->
     inet_rdma_test_wait:until(none_carried, 20000, fun() ->

@@ -6,10 +6,10 @@
 
 -import(inet_rdma_test_node, [call/4, name/1]).
 -import(inet_rdma_test_hosts, [both/2]).
+-import(inet_rdma_test_link, [via/2, await_via/2, await_direct/2]).
 -import(inet_rdma_test_lasting, [nodes/3, watch/2, no_nodedown/1, await_nodedown/1, undisturbed/1]).
 
--export([all/0, suite/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
--export([init_per_testcase/2, end_per_testcase/2]).
+-export([all/0, suite/0, groups/0, init_per_testcase/2]).
 -export([cut/1, cut_one_way/1, cut_at_rest/1, two_cuts/1, neighbour_dies/1, neighbour_falls_silent/1, turned_off/1,
          mnesia_goes_on/1]).
 
@@ -21,7 +21,7 @@
 -define(GLOBAL_NAME, inet_rdma_test_triangle).
 
 suite() ->
-    [{timetrap, {minutes, 4}}].
+    [{timetrap, {minutes, 4}}, {ct_hooks, [{inet_rdma_test_nodes, [only_rdma, {hosts, [a, b, c, d]}]}]}].
 
 all() ->
     [{group, Group} || {Group, _, _} <- groups()].
@@ -33,18 +33,6 @@ groups() ->
         {tls, [], [cut, neighbour_dies]},
         {inet6, [], [cut]}
     ].
-
-init_per_suite(Config) ->
-    inet_rdma_test_node:only_rdma(Config).
-
-end_per_suite(_Config) ->
-    ok.
-
-init_per_group(Path, Config) ->
-    inet_rdma_test_hosts:init_group(Path, [a, b, c, d], Config).
-
-end_per_group(_Group, _Config) ->
-    ok.
 
 init_per_testcase(mnesia_goes_on, Config) ->
     case code:lib_dir(mnesia) of
@@ -58,11 +46,6 @@ init_per_testcase(Case, Config) ->
             end,
     inet_rdma_test_hosts:needed(Config, Count, proplists:get_value(family, Config, inet)).
 
-end_per_testcase(_Case, Config) ->
-    inet_rdma_test_node:stop_all(),
-    _ = [inet_rdma_test_hosts:stop(Hosts) || {hosts, Hosts} <- Config],
-    ok.
-
 %% The link goes over the third node while the cut lasts, and directly again afterwards.
 cut(Config) ->
     {Hosts, [A, B, C]} = Made = mesh(Config),
@@ -70,7 +53,7 @@ cut(Config) ->
     ok = name_at(A),
     Traffic = inet_rdma_test_traffic:start(A, B),
     ok = inet_rdma_test_hosts:silence(both(a, b), Hosts),
-    [?assertEqual(name(C), await_detour(X, Y)) || {X, Y} <- [{A, B}, {B, A}]],
+    [?assertEqual(name(C), await_via(X, Y)) || {X, Y} <- [{A, B}, {B, A}]],
     [shown(X, Y, C) || {X, Y} <- [{A, B}, {B, A}]],
     undisturbed(Traffic),
     named_at(A, [A, B, C]),
@@ -117,7 +100,7 @@ cut_one_way(Config) ->
         begin
             Traffic = inet_rdma_test_traffic:start_small(A, B),
             ok = inet_rdma_test_hosts:silence([Path], Hosts),
-            [await_detour(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
+            [await_via(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
             undisturbed(Traffic),
             ok = inet_rdma_test_hosts:pass(Hosts),
             [await_direct(X, Y) || {X, Y} <- [{A, B}, {B, A}]]
@@ -141,7 +124,7 @@ two_cuts(Config) ->
     Watchers = watch_all(Made),
     Traffic = [inet_rdma_test_traffic:start_small(X, Y) || {X, Y} <- [{A, B}, {C, D}]],
     ok = inet_rdma_test_hosts:silence(both(a, b) ++ both(c, d), Hosts),
-    [await_detour(X, Y) || {X, Y} <- [{A, B}, {B, A}, {C, D}, {D, C}]],
+    [await_via(X, Y) || {X, Y} <- [{A, B}, {B, A}, {C, D}, {D, C}]],
     [undisturbed(Each) || Each <- Traffic],
     no_nodedown(Watchers).
 
@@ -164,10 +147,10 @@ over_another(Config, End) ->
     Watchers = watch(A, B),
     Traffic = inet_rdma_test_traffic:start_small(A, B),
     ok = inet_rdma_test_hosts:silence(both(a, b), Hosts),
-    Via = await_detour(A, B),
+    Via = await_via(A, B),
     {[Neighbour], [Other]} = lists:partition(fun(Node) -> name(Node) =:= Via end, [C, D]),
     ok = End(Neighbour, Hosts),
-    inet_rdma_test_wait:until(over_the_other, 20000, fun() -> detour(A, B) =:= name(Other) end),
+    inet_rdma_test_wait:until(over_the_other, 20000, fun() -> via(A, B) =:= name(Other) end),
     undisturbed(Traffic),
     no_nodedown(Watchers).
 
@@ -188,7 +171,7 @@ mnesia_goes_on(Config) ->
     {atomic, ok} = call(A, mnesia, create_table, [?TABLE, [{ram_copies, [name(Node) || Node <- Nodes]}]]),
     Writers = [{Node, call(Node, inet_rdma_test_mnesia, start, [?TABLE])} || Node <- Nodes],
     ok = inet_rdma_test_hosts:silence(both(a, b), Hosts),
-    [await_detour(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
+    [await_via(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
     ok = inet_rdma_test_hosts:pass(Hosts),
     [await_direct(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
     Figures = [call(Node, inet_rdma_test_mnesia, stop, [Writer]) || {Node, Writer} <- Writers],
@@ -218,23 +201,3 @@ name_at(Node) ->
 named_at(#{node := Name}, Nodes) ->
     [?assertEqual({name(Node), Name}, {name(Node), node(call(Node, global, whereis_name, [?GLOBAL_NAME]))})
      || Node <- Nodes].
-
-%% Waits until the link goes over a neighbour; its name.
-await_detour(Node, Peer) ->
-    inet_rdma_test_wait:until({detour, name(Node), name(Peer)}, 20000, fun() ->
-        case detour(Node, Peer) of
-            none -> none;
-            Via -> {ok, Via}
-        end
-    end).
-
-await_direct(Node, Peer) ->
-    inet_rdma_test_wait:until({direct, name(Node), name(Peer)}, 60000, fun() ->
-        detour(Node, Peer) =:= none orelse detour(Node, Peer)
-    end).
-
-detour(Node, Peer) ->
-    case call(Node, inet_rdma, info, [name(Peer)]) of
-        #{detoured := true, via := Via} -> Via;
-        #{} -> none
-    end.

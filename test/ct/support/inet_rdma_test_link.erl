@@ -3,6 +3,7 @@
 -module(inet_rdma_test_link).
 
 -export([connect/2, fabric/2, why/2, await/3, await/4, disconnect/2, exercise/2, collide/2, both/4, states/2, gone/2]).
+-export([via/2, await_via/2, await_direct/2]).
 -export([supervisor/2, ended/1, skip/1, no_unlinked_ports/1, acceptor_answers_when_up/2]).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -59,6 +60,29 @@ await(A, B, Fabric, Wanted) ->
         end
     end),
     ok.
+
+%% The neighbour over which the first node's link to the second goes. none: it goes directly.
+-spec via(t(), t()) -> node() | undefined | none.
+via(A, B) ->
+    case info(A, B) of
+        #{detoured := true, via := Via} -> Via;
+        #{} -> none
+    end.
+
+-spec await_via(t(), t()) -> node() | undefined.
+await_via(A, #{node := NameB} = B) ->
+    inet_rdma_test_wait:until({via, maps:get(node, A), NameB}, 20000, fun() ->
+        case via(A, B) of
+            none -> none;
+            Via -> {ok, Via}
+        end
+    end).
+
+-spec await_direct(t(), t()) -> true.
+await_direct(A, #{node := NameB} = B) ->
+    inet_rdma_test_wait:until({direct, maps:get(node, A), NameB}, 60000, fun() ->
+        via(A, B) =:= none orelse via(A, B)
+    end).
 
 %% Ends the link and waits until both nodes have seen the end.
 -spec disconnect(t(), t()) -> ok.
