@@ -7,8 +7,7 @@
 -import(inet_rdma_test_pair, [do/3, start/3, result/1, state/1, end_of/1, transfer/3, start_transfer/3]).
 -import(inet_rdma_test_pair, [await_transfer/1, split_transfer/3, call/4]).
 
--export([all/0, groups/0, suite/0, init_per_suite/1, end_per_suite/1]).
--export([init_per_group/2, end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
+-export([all/0, groups/0, suite/0]).
 -export([sizes_with_exact_lengths/1, whatever_is_there/1, random_splits/1, packets_of_length_4/1]).
 -export([receive_times_out_and_loses_nothing/1, accept_times_out/1, active_true/1, active_once/1, active_count/1]).
 -export([active_refuses_recv/1, closed_message/1, controlling_process/1, death_of_the_owner/1]).
@@ -23,17 +22,13 @@
 -define(MB, 1048576).
 
 suite() ->
-    [{timetrap, {minutes, 2}}].
+    [{timetrap, {minutes, 2}}, {ct_hooks, [{inet_rdma_test_nodes, [only_rdma]}, inet_rdma_test_pair]}].
 
 all() ->
     [{group, Fabric} || {Fabric, _, _} <- groups()].
 
-%% auto is shared memory here: both nodes are of this host.
 groups() ->
-    [{Fabric, [], cases()} || Fabric <- [auto, tcp]].
-
-cases() ->
-    [
+    inet_rdma_test_pair:groups([
         sizes_with_exact_lengths, impossible_length, many_binaries, whatever_is_there, random_splits,
         packets_of_length_4, receive_times_out_and_loses_nothing, accept_times_out, active_true, active_once,
         active_count, active_once_past_the_close, active_while_sending, active_refuses_recv, closed_message,
@@ -43,27 +38,7 @@ cases() ->
         own_options, bad_options, several_addresses, silent_name_server, nobody_listens, port_is_taken,
         peer_does_not_read, both_ways_at_once,
         use_after_close, many_sockets, within_one_node, addresses_of_this_host
-    ].
-
-init_per_suite(Config) ->
-    inet_rdma_test_node:only_rdma(Config).
-
-end_per_suite(_Config) ->
-    ok.
-
-init_per_group(Fabric, Config) ->
-    [{fabric, Fabric} | Config].
-
-end_per_group(_Fabric, _Config) ->
-    ok.
-
-%% Two nodes that are not distributed; each end of a socket is a process in one of them, which does what the case
-%% tells it.
-init_per_testcase(_Case, Config) ->
-    inet_rdma_test_pair:nodes(Config).
-
-end_per_testcase(_Case, _Config) ->
-    inet_rdma_test_node:stop_all().
+    ]).
 
 sizes_with_exact_lengths(Config) ->
     {X, Y} = ends(Config),

@@ -5,8 +5,7 @@
 
 -import(inet_rdma_test_pair, [ends/1, ends/2, do/3, start/3, result/1, state/1]).
 
--export([all/0, groups/0, suite/0, init_per_suite/1, end_per_suite/1]).
--export([init_per_group/2, end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
+-export([all/0, groups/0, suite/0]).
 -export([sizes_in_order/1, random_sizes/1, both_ways_at_once/1, against_blocking_calls/1, packets_of_length_4/1]).
 -export([whatever_comes/1, posted_receives_land_whatever_their_size/1, longer_than_a_landing_buffer/1]).
 -export([bound_on_sends/1, bound_on_receives/1, memory_for_a_slow_reader/1]).
@@ -19,42 +18,20 @@
 -define(MB, 1048576).
 
 suite() ->
-    [{timetrap, {minutes, 2}}].
+    [{timetrap, {minutes, 2}}, {ct_hooks, [{inet_rdma_test_nodes, [only_rdma]}, inet_rdma_test_pair]}].
 
 all() ->
     [{group, Fabric} || {Fabric, _, _} <- groups()].
 
-%% auto is shared memory here: both nodes are of this host.
 groups() ->
-    [{Fabric, [], cases()} || Fabric <- [auto, tcp]].
-
-cases() ->
-    [
+    inet_rdma_test_pair:groups([
         sizes_in_order, random_sizes, both_ways_at_once, against_blocking_calls, packets_of_length_4, whatever_comes,
         posted_receives_land_whatever_their_size, longer_than_a_landing_buffer, bound_on_sends, bound_on_receives,
         memory_for_a_slow_reader, cancel_a_send, cancel_a_receive, send_goes_behind_what_is_posted,
         posted_goes_behind_a_send, death_in_the_middle_of_a_send, writers_by_turns, other_ways_of_reading_are_refused,
         kill_of_the_peer, close_here, close_while_others_post, close_of_the_peer, half_close, death_of_the_owner,
         sendfile_whole_and_parts, sendfile_sparse, sendfile_that_shrinks, sendfile_errors
-    ].
-
-init_per_suite(Config) ->
-    inet_rdma_test_node:only_rdma(Config).
-
-end_per_suite(_Config) ->
-    ok.
-
-init_per_group(Fabric, Config) ->
-    [{fabric, Fabric} | Config].
-
-end_per_group(_Fabric, _Config) ->
-    ok.
-
-init_per_testcase(_Case, Config) ->
-    inet_rdma_test_pair:nodes(Config).
-
-end_per_testcase(_Case, _Config) ->
-    inet_rdma_test_node:stop_all().
+    ]).
 
 sizes_in_order(Config) ->
     {X, Y} = ends(Config),

@@ -1,10 +1,23 @@
 %% Two nodes that are not distributed, and the two ends of a socket between them: each end is a process in one of the
 %% nodes, which does what the case tells it.
+%%
+%% It is a hook of Common Test, too: in a suite that names it in suite/0 a group has the fabric of its name, and each
+%% case has the nodes.
 -module(inet_rdma_test_pair).
 
+-export([groups/1, init/2, pre_init_per_group/4, pre_init_per_testcase/4]).
 -export([nodes/1, ends/1, ends/2, join/4, listener/2, listen/3, connect/3, connect/4]).
 -export([do/3, start/3, result/1, state/1, end_of/1, call/4]).
 -export([transfer/3, start_transfer/3, await_transfer/1, split_transfer/3]).
+
+%% auto is shared memory here: both nodes are of this host.
+groups(Cases) -> [{Fabric, [], Cases} || Fabric <- [auto, tcp]].
+
+init(_Id, _Options) -> {ok, none}.
+
+pre_init_per_group(_Suite, Fabric, Config, State) -> {[{fabric, Fabric} | Config], State}.
+
+pre_init_per_testcase(_Suite, _Case, Config, State) -> {?MODULE:nodes(Config), State}.
 
 %% Adds the nodes a and b to a case's configuration, which may name the fabric of their streams.
 nodes(Config) ->
