@@ -2,7 +2,15 @@
 %% term. Keys and texts are binaries.
 -module(inet_rdma_test_json).
 
--export([decode/1]).
+-export([needed/1, decode/1]).
+
+%% For init_per_suite.
+-spec needed(Config) -> Config | {skip, string()} when Config :: [tuple()].
+needed(Config) ->
+    case os:find_executable("python3") of
+        false -> {skip, "no python3: it reads the JSON"};
+        _ -> Config
+    end.
 
 -spec decode(iodata()) -> term().
 decode(Json) ->

@@ -4,14 +4,14 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, suite/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
+-export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
 -export([slow_way_is_named/1, way_that_drops_64_kib_is_named/1, little_locked_memory_is_named/1]).
 -export([step_that_is_cut_off_fails/1, step_that_crashes_fails/1, skips_are_no_pass/1, slow_figures_are_named/1]).
 -export([failing_contract_is_named/1, wrong_options_are_refused/1, report_opens_without_a_network/1]).
 -export([peer_by_ssh/1, peer_that_joins/1, strangers_do_not_join/1]).
 
 suite() ->
-    [{timetrap, {minutes, 10}}].
+    [{timetrap, {minutes, 10}}, {ct_hooks, [{inet_rdma_test_nodes, [only_rdma]}]}].
 
 all() ->
     [
@@ -22,16 +22,10 @@ all() ->
     ].
 
 init_per_suite(Config) ->
-    case os:find_executable("python3") of
-        false -> {skip, "no python3: it reads the JSON"};
-        _ -> inet_rdma_test_node:only_rdma(Config)
-    end.
+    inet_rdma_test_json:needed(Config).
 
 end_per_suite(_Config) ->
     ok.
-
-end_per_testcase(_Case, _Config) ->
-    inet_rdma_test_node:stop_all().
 
 %% The way delays all bytes by 5 ms. inet_tcp between the same addresses has no delay.
 slow_way_is_named(Config) ->

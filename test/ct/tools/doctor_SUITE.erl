@@ -23,7 +23,7 @@
 -export([this_machine_leaves_tcp_over_shm/1, main_ends_with_its_verdict/1]).
 
 suite() ->
-    [{timetrap, {minutes, 2}}].
+    [{timetrap, {minutes, 2}}, {ct_hooks, [{inet_rdma_test_nodes, [only_rdma]}]}].
 
 all() ->
     [
@@ -46,10 +46,7 @@ all() ->
     ].
 
 init_per_suite(Config) ->
-    case os:find_executable("python3") of
-        false -> {skip, "no python3: it reads the JSON"};
-        _ -> inet_rdma_test_node:only_rdma(Config)
-    end.
+    inet_rdma_test_json:needed(Config).
 
 end_per_suite(_Config) ->
     ok.
