@@ -76,24 +76,12 @@ defmodule InetRdma.LiveDashboard do
     _kind, _reason -> []
   end
 
+  # A link without a session, which ends with its connection, does not count these.
+  @none %{bytes_pending: 0, losses: 0, resumes: 0, moves: 0}
+
   defp row(info) do
-    %{
-      node: to_string(info.node),
-      fabric: to_string(info.fabric),
-      state: InetRdma.Top.state(info),
-      bytes_received: info.bytes_received,
-      packets_received: info.packets_received,
-      bytes_sent: info.bytes_sent,
-      packets_sent: info.packets_sent,
-      direct: InetRdma.Top.direct(info),
-      bytes_pending: Map.get(info, :bytes_pending, 0),
-      # 0 for a link without a session, which ends with its connection.
-      losses: Map.get(info, :losses, 0),
-      resumes: Map.get(info, :resumes, 0),
-      moves: Map.get(info, :moves, 0),
-      via: InetRdma.Top.via(info),
-      why: to_string(info.why)
-    }
+    texts = %{node: to_string(info.node), fabric: to_string(info.fabric), why: to_string(info.why)}
+    @none |> Map.merge(info) |> Map.merge(texts) |> Map.merge(InetRdma.Top.words(info))
   end
 
   defp matches?(_row, empty) when empty in [nil, ""], do: true

@@ -9,14 +9,14 @@ defmodule InetRdma.Top do
   @header ~w(Node Fabric State Recv/s Sent/s) ++
             ["Recv Packets/s", "Sent Packets/s"] ++ ~w(Direct Queued RTT Losses Resumes Moves Via Why)
 
-  @doc "The links of `node` now, without the one to this node."
-  @spec sample(node()) :: {:ok, sample()} | {:error, String.t()}
-  def sample(node) do
+  @doc "The links of `node` now, without the one to this node. If the node does not tell them, it raises `Mix.Error`."
+  @spec sample!(node()) :: sample()
+  def sample!(node) do
     infos = :erpc.call(node, :inet_rdma, :info, [], @timeout_ms)
-    {:ok, {System.monotonic_time(:millisecond), Enum.reject(infos, &(&1.node in [:undefined, node()]))}}
+    {System.monotonic_time(:millisecond), Enum.reject(infos, &(&1.node in [:undefined, node()]))}
   rescue
-    error in ErlangError -> {:error, reason(node, error.original)}
-    error -> {:error, reason(node, error)}
+    error in ErlangError -> Mix.raise(reason(node, error.original))
+    error -> Mix.raise(reason(node, error))
   end
 
   defp reason(node, {:erpc, :noconnection}), do: "#{node} cannot be reached any more"
@@ -54,37 +54,29 @@ defmodule InetRdma.Top do
 
   defp title(node, links) do
     fabrics = for {fabric, count} <- Enum.sort(Enum.frequencies_by(links, & &1.fabric)), do: "#{count} #{fabric}"
-    known = for %{rates: %{received: received, sent: sent}} when received != nil <- links, do: {received, sent}
-    {received, sent} = Enum.reduce(known, {0, 0}, fn {in_rate, out_rate}, {i, o} -> {i + in_rate, o + out_rate} end)
-    rates = if known == [], do: "", else: "  received #{bytes(received)}/s, sent #{bytes(sent)}/s"
+    known = for %{rates: %{received: received} = rates} when received != nil <- links, do: rates
+    sum = fn name -> known |> Enum.map(& &1[name]) |> Enum.sum() |> bytes() end
+    rates = if known == [], do: "", else: "  received #{sum.(:received)}/s, sent #{sum.(:sent)}/s"
     "#{node}  #{if links == [], do: "no links", else: "links: " <> Enum.join(fabrics, ", ")}#{rates}"
   end
 
   defp row(%{rates: rates} = info) do
-    [to_string(info.node), to_string(info.fabric), state(info), bytes(rates.received), bytes(rates.sent)] ++
-      [count(rates.in), count(rates.out), direct(info), bytes(info[:bytes_pending]), round_trip(info)] ++
-      [count(info[:losses]), count(info[:resumes]), count(info[:moves]), via(info), to_string(info.why)]
+    %{state: state, direct: direct, via: via} = words(info)
+
+    [to_string(info.node), to_string(info.fabric), state, bytes(rates.received), bytes(rates.sent)] ++
+      [count(rates.in), count(rates.out), direct, bytes(info[:bytes_pending]), round_trip(info)] ++
+      [count(info[:losses]), count(info[:resumes]), count(info[:moves]), via, to_string(info.why)]
   end
 
-  @doc "`up`; `suspected`: its path does not answer; `suspended`: no path carries it. As in `:inet_rdma.i/0`."
-  @spec state(map()) :: String.t()
-  def state(%{suspended: true}), do: "suspended"
-  def state(%{path_state: :suspected}), do: "suspected"
-  def state(info), do: to_string(info.state)
-
-  @doc "The node over which the link goes, `?` if its name is not known, as in `:inet_rdma.i/0`."
-  @spec via(map()) :: String.t()
-  def via(%{detoured: true, via: :undefined}), do: "?"
-  def via(%{detoured: true, via: node}), do: to_string(node)
-  def via(_info), do: "-"
-
-  @doc "The share of direct bytes, of those both ways, as in `:inet_rdma.i/0`. TCP has no direct transfers."
-  @spec direct(map()) :: String.t()
-  def direct(%{direct_bytes_sent: sent, direct_bytes_received: received} = info) do
-    "#{div(100 * (sent + received), max(1, info.bytes_sent + info.bytes_received))}%"
+  @doc "The words of `:inet_rdma.i/0` about the state of a link, its share of direct bytes and its detour."
+  @spec words(map()) :: %{state: String.t(), direct: String.t(), via: String.t()}
+  def words(info) do
+    %{
+      state: to_string(:inet_rdma_info.state(info)),
+      direct: to_string(:inet_rdma_info.direct(info)),
+      via: to_string(:inet_rdma_info.via(info))
+    }
   end
-
-  def direct(_info), do: "-"
 
   # The median of the last minute; links over TCP have it.
   defp round_trip(%{round_trip_p50_us: us}) when us >= 1000, do: decimal(us / 1000, "ms")

@@ -3,7 +3,7 @@
 %% Internal: use inet_rdma:info/0,1, inet_rdma:i/0 and inet_rdma:getstat/1,2.
 -module(inet_rdma_info).
 
--export([all/0, of_node/1, of_connection/1, received/0, keys/0, counts/2, table/1]).
+-export([all/0, of_node/1, of_connection/1, received/0, keys/0, counts/2, table/1, state/1, via/1, direct/1]).
 
 %% Every connection of this node, oldest first, then the links that TCP or TLS carries. A link is in the list once: as
 %% its queue pair, if that carries the link.
@@ -180,11 +180,13 @@ row(#{node := Node, fabric := Fabric, why := Why} = Info) ->
      number(losses, Info), number(resumes, Info), number(moves, Info), via(Info), Why].
 
 %% Of a link whose path is not well, the state of its path.
+-spec state(inet_rdma:info()) -> string().
 state(#{suspended := true}) -> "suspended";
 state(#{path_state := suspected}) -> "suspected";
 state(#{state := State}) -> atom_to_list(State).
 
 %% The node over which the link goes, or "?": a peer's word, of a node that this one has never heard of.
+-spec via(inet_rdma:info()) -> string().
 via(#{detoured := true, via := undefined}) -> "?";
 via(#{detoured := true, via := Via}) -> atom_to_list(Via);
 via(#{}) -> "-".
@@ -200,6 +202,7 @@ number(Key, Info) ->
     end.
 
 %% Share of direct transfers in the bytes of both directions. TCP has no direct transfers.
+-spec direct(inet_rdma:info()) -> io_lib:chars().
 direct(#{direct_bytes_sent := DirectSent, direct_bytes_received := DirectReceived, bytes_sent := Sent,
          bytes_received := Received}) ->
     io_lib:format("~b%", [(DirectSent + DirectReceived) * 100 div max(1, Sent + Received)]);

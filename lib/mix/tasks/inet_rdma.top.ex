@@ -41,7 +41,7 @@ defmodule Mix.Tasks.InetRdma.Top do
       do: Mix.raise("--interval and --count must be more than 0")
 
     node = connect(names, options[:cookie])
-    first = sample(node)
+    first = Top.sample!(node)
     _ = if live, do: start_live(node, first)
     watch(node, first, interval_ms, live, count)
   end
@@ -81,13 +81,6 @@ defmodule Mix.Tasks.InetRdma.Top do
     end
   end
 
-  defp sample(node) do
-    case Top.sample(node) do
-      {:ok, sample} -> sample
-      {:error, reason} -> Mix.raise(reason)
-    end
-  end
-
   # The links at once, without rates; then a reader of the terminal, so that the task can be ended.
   defp start_live(node, first) do
     draw(node, first, first)
@@ -109,7 +102,7 @@ defmodule Mix.Tasks.InetRdma.Top do
       :quit -> :ok
     after
       interval_ms ->
-        now = sample(node)
+        now = Top.sample!(node)
         if live, do: draw(node, before, now), else: IO.puts(Top.table(node, before, now))
         watch(node, now, interval_ms, live, if(count == :infinity, do: count, else: count - 1))
     end
