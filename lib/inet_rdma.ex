@@ -57,9 +57,7 @@ defmodule InetRdma do
     with {:ok, handle} <- :inet_rdma.listen(port, options), do: {:ok, %Listener{handle: handle}}
   end
 
-  @doc """
-  Waits up to `timeout` milliseconds for a connection. The caller owns the new socket.
-  """
+  @doc "Waits up to `timeout` milliseconds for a connection. The caller owns the new socket."
   @spec accept(Listener.t(), timeout()) :: {:ok, Socket.t()} | {:error, reason()}
   def accept(%Listener{handle: handle}, timeout \\ :infinity) do
     with {:ok, socket} <- :inet_rdma.accept(handle, timeout), do: {:ok, %Socket{handle: socket}}
@@ -84,9 +82,7 @@ defmodule InetRdma do
   @spec controlling_process(Socket.t(), pid()) :: :ok | {:error, reason()}
   def controlling_process(%Socket{handle: handle}, pid), do: :inet_rdma.controlling_process(handle, pid)
 
-  @doc """
-  Sends `data`. Waits while the peer has no room for it.
-  """
+  @doc "Sends `data`. Waits while the peer has no room for it."
   @spec send(Socket.t(), iodata()) :: :ok | {:error, reason()}
   def send(%Socket{handle: handle}, data), do: :inet_rdma.send(handle, data)
 
@@ -139,69 +135,47 @@ defmodule InetRdma do
     :inet_rdma.sendfile(file, handle, offset, bytes, options)
   end
 
-  @doc """
-  The socket as a stream that can be read from and written into, see `InetRdma.Stream`.
-  """
+  @doc "The socket as a stream that can be read from and written into, see `InetRdma.Stream`."
   @spec stream(Socket.t()) :: InetRdma.Stream.t()
   def stream(%Socket{} = socket), do: %InetRdma.Stream{socket: socket}
 
-  @doc """
-  Closes one direction, or both, in order: what was sent before still arrives.
-  """
+  @doc "Closes one direction, or both, in order: what was sent before still arrives."
   @spec shutdown(Socket.t(), :read | :write | :read_write) :: :ok | {:error, reason()}
   def shutdown(%Socket{handle: handle}, how), do: :inet_rdma.shutdown(handle, how)
 
-  @doc """
-  Closes a socket or a listener. Connections that a listener accepted stay open.
-  """
+  @doc "Closes a socket or a listener. Connections that a listener accepted stay open."
   @spec close(Socket.t() | Listener.t()) :: :ok
   def close(%module{handle: handle}) when module in [Socket, Listener], do: :inet_rdma.close(handle)
 
-  @doc """
-  The address and port of the other side.
-  """
+  @doc "The address and port of the other side."
   @spec peername(Socket.t()) :: {:ok, address()} | {:error, reason()}
   def peername(%Socket{handle: handle}), do: :inet_rdma.peername(handle)
 
-  @doc """
-  The address and port of this side.
-  """
+  @doc "The address and port of this side."
   @spec sockname(Socket.t() | Listener.t()) :: {:ok, address()} | {:error, reason()}
   def sockname(%module{handle: handle}) when module in [Socket, Listener], do: :inet_rdma.sockname(handle)
 
-  @doc """
-  The port that a listener listens on.
-  """
+  @doc "The port that a listener listens on."
   @spec port(Listener.t()) :: {:ok, :inet.port_number()}
   def port(%Listener{handle: handle}), do: :inet_rdma.port(handle)
 
-  @doc """
-  Sets options of an open socket.
-  """
+  @doc "Sets options of an open socket."
   @spec setopts(Socket.t(), [option()]) :: :ok | {:error, reason()}
   def setopts(%Socket{handle: handle}, options), do: :inet_rdma.setopts(handle, options)
 
-  @doc """
-  Reads options of an open socket.
-  """
+  @doc "Reads options of an open socket."
   @spec getopts(Socket.t(), [atom()]) :: {:ok, [option()]} | {:error, reason()}
   def getopts(%Socket{handle: handle}, names), do: :inet_rdma.getopts(handle, names)
 
-  @doc """
-  Counters of a socket under the names that `:inet.getstat/1` uses.
-  """
+  @doc "Counters of a socket under the names that `:inet.getstat/1` uses."
   @spec getstat(Socket.t()) :: {:ok, [{atom(), non_neg_integer()}]} | {:error, reason()}
   def getstat(%Socket{handle: handle}), do: :inet_rdma.getstat(handle)
 
-  @doc """
-  Every open connection of this node: the links to other nodes and the sockets.
-  """
+  @doc "Every open connection of this node: the links to other nodes and the sockets."
   @spec info() :: [Info.t()]
   def info, do: Enum.map(:inet_rdma.info(), &Info.new/1)
 
-  @doc """
-  The connection of a socket, or the link to a node; `nil` if the connection is closed or there is no link.
-  """
+  @doc "The connection of a socket, or the link to a node; `nil` if the connection is closed or there is no link."
   @spec info(Socket.t() | node()) :: Info.t() | nil
   def info(%Socket{handle: handle}), do: info_or_nil(handle)
   def info(node) when is_atom(node), do: info_or_nil(node)

@@ -1,7 +1,5 @@
 defmodule InetRdma.Listener do
-  @moduledoc """
-  A port that is listened on. `handle` is the Erlang listener.
-  """
+  @moduledoc "A port that is listened on. `handle` is the Erlang listener."
 
   @enforce_keys [:handle]
   defstruct [:handle]

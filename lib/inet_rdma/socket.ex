@@ -1,7 +1,5 @@
 defmodule InetRdma.Socket do
-  @moduledoc """
-  One connection. `handle` is the Erlang socket, which `:inet_rdma` takes and active messages carry.
-  """
+  @moduledoc "One connection. `handle` is the Erlang socket, which `:inet_rdma` takes and active messages carry."
 
   @enforce_keys [:handle]
   defstruct [:handle]

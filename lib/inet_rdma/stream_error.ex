@@ -1,7 +1,5 @@
 defmodule InetRdma.StreamError do
-  @moduledoc """
-  A stream over a socket could not go on; `reason` is the reason that `:inet_rdma` gave.
-  """
+  @moduledoc "A stream over a socket could not go on; `reason` is the reason that `:inet_rdma` gave."
 
   defexception [:doing, :reason]
 

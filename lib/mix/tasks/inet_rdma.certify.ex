@@ -11,8 +11,7 @@ defmodule Mix.Tasks.InetRdma.Certify do
   It takes the options of the script `certify`: `mix inet_rdma.certify --help` lists them. The exit status is 0 for
   PASS, 1 for FAIL, 2 for wrong options. docs/HARDWARE.md says how to test two hosts, and how to send a report.
 
-  The nodes are `erl` processes of their own, which end with the check. Without Mix: `erl -noshell -pa EBIN -eval
-  'inet_rdma:load_tools(), inet_rdma_certify:main()' -extra --quick`.
+  The nodes are `erl` processes of their own, which end with the check.
 
   ## Checks
 

@@ -12,8 +12,6 @@ defmodule Mix.Tasks.InetRdma.Doctor do
 
       elixir --erl "-inet_rdma fabric verbs" -S mix inet_rdma.doctor
 
-  Without Mix: `erl -noshell -pa EBIN -eval 'inet_rdma:load_tools(), inet_rdma_doctor:main()' [-json]`.
-
   ## Options
 
     * `--json` - one JSON object instead of the table; `t::inet_rdma_doctor.report/0` describes it

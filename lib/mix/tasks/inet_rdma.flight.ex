@@ -8,9 +8,6 @@ defmodule Mix.Tasks.InetRdma.Flight do
   Of several files the events are on one time line: those of one machine by its monotonic clock, else by the machines'
   clocks. The page `docs/FLIGHT.md` says where the files are, what the events are, and how to find a cause.
 
-  Without Mix: `erl -noshell -pa EBIN -eval 'inet_rdma:load_tools(), inet_rdma_flight:main()' -extra FILE...`, with the
-  same options.
-
   ## Options
 
     * `--link` - events of the links to this node alone; may be given more than once
