@@ -4,8 +4,9 @@
 %%     erl $(make -s erl-flags) -pa _build/examples -sname a
 %%     erl $(make -s erl-flags) -pa _build/examples -sname b -noshell -run file_copy main a@HOST /there/file /here/file
 %%
-%% Node b asks node a for the port of a stream; a listens, and sends the file to the first who connects. Both compute
-%% the hash while the bytes pass, and compare. Both nodes need this module in their path.
+%% Node b asks node a for the port of a stream. Node a listens, and sends the file to the first process that connects.
+%% Node b computes the hash while the bytes arrive, and compares it with the hash of the file that node a reads once
+%% more. Both nodes need this module in their path.
 -module(file_copy).
 
 -export([main/1, copy/3, offer/1, hash/1]).

@@ -11,9 +11,9 @@
 -define(OPS, 1).
 -define(DELIVERED, 2).
 -define(SPINS, 3).
-%% Round-trip times kept, 8 bytes each: a plain array, so that keeping them makes no garbage.
-%% Of different payloads.
+%% Bytes of different payloads: more than the compressor remembers.
 -define(PAYLOAD_BYTES, 1048576).
+%% Round-trip times kept, 8 bytes each: a plain array, so that keeping them makes no garbage.
 -define(SAMPLES, 2000000).
 %% Messages a sender sends between two looks at the phase, and the bytes that end such a batch earlier.
 -define(BATCH, 32).
