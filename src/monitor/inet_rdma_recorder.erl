@@ -120,9 +120,10 @@ history(Node, Most) ->
 %% The last events of a node's links, for a line of the log.
 -spec before(Node :: binary()) -> unicode:chardata().
 before(Node) ->
-    Now = erlang:system_time(nanosecond),
-    case [said(Event, Now - Time) || #{time := Time} = Event <- history(binary_to_atom(Node), ?BEFORE_EVENTS),
-                                     Now - Time < ?BEFORE_NS] of
+    %% The clock of the recorder. The VM's may be behind it: then the age of a new event would be negative.
+    Now = os:system_time(nanosecond),
+    case [said(Event, max(0, Now - Time)) || #{time := Time} = Event <- history(binary_to_atom(Node), ?BEFORE_EVENTS),
+                                             Now - Time < ?BEFORE_NS] of
         [] -> "";
         Said -> ["; before: ", lists:join(", ", Said)]
     end.

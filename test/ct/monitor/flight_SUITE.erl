@@ -107,8 +107,13 @@ thousand_losses(Config) ->
     [A, #{node := NameB} = B] = inet_rdma_test_node:connected_pair(inet_rdma_test_node:alone(Options)),
     _ = [lose(A, B, Number) || Number <- lists:seq(1, ?LOSSES)],
     #{losses := Losses} = call(A, inet_rdma, info, [NameB]),
+    ok = call(A, inet_rdma_test_log, install, []),
     ok = inet_rdma_test_node:kill(B),
     Events = await_event(A, B, <<"down">>),
+    %% The line has the ages of the last events, and none is negative.
+    ok = inet_rdma_test_log:await(A, ["ended: ", "; before: ", " s ago"]),
+    Log = lists:append(call(A, inet_rdma_test_log, lines, [])),
+    ?assertEqual(nomatch, re:run(Log, "-[0-9.]+ s ago", [unicode])),
     Lost = named(<<"lost">>, Events),
     ct:pal("~b losses, ~b events; causes: ~0tp",
            [Losses, length(Events), lists:usort([Cause || #{cause := Cause} <- Lost])]),
