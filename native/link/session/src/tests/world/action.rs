@@ -7,107 +7,55 @@ use crate::Violation;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// The user sends its next packet.
-    Append {
-        side: usize,
-    },
+    Append { side: usize },
     /// The queue pair takes the next packet past the log, or all of it but one byte.
-    Pass {
-        side: usize,
-        whole: bool,
-    },
+    Pass { side: usize, whole: bool },
     /// The connection takes bytes.
-    Transmit {
-        side: usize,
-        portion: Portion,
-    },
+    Transmit { side: usize, portion: Portion },
     /// Bytes from this side arrive.
-    Deliver {
-        from: usize,
-        portion: Portion,
-    },
+    Deliver { from: usize, portion: Portion },
     /// The queue pair takes bytes.
-    Queue {
-        side: usize,
-        portion: Portion,
-    },
+    Queue { side: usize, portion: Portion },
     /// A packet that came over the queue pair is read.
-    ReadQueue {
-        side: usize,
-    },
+    ReadQueue { side: usize },
     /// This side hears what the peer has read from the queue pair.
-    HearRead {
-        side: usize,
-    },
+    HearRead { side: usize },
     /// The guards agree on another queue pair.
     Settle,
     /// The queue pair is ready on this side.
-    AddPath {
-        side: usize,
-    },
+    AddPath { side: usize },
     /// This side moves to the queue pair.
-    Move {
-        side: usize,
-    },
+    Move { side: usize },
     /// This side goes back to the TCP connection.
-    Return {
-        side: usize,
-    },
+    Return { side: usize },
     /// This side closes the queue pair that both have left.
-    CloseQueue {
-        side: usize,
-    },
+    CloseQueue { side: usize },
     /// The queue pair fails on this side.
-    LoseQueue {
-        side: usize,
-    },
+    LoseQueue { side: usize },
     /// This side sees that the peer has given the queue pair up.
-    NoticeQueue {
-        side: usize,
-    },
+    NoticeQueue { side: usize },
     /// The connection fails on this side.
-    LoseTcp {
-        side: usize,
-    },
+    LoseTcp { side: usize },
     /// This side sees that the peer has given the connection up.
-    NoticeTcp {
-        side: usize,
-    },
+    NoticeTcp { side: usize },
     /// This side takes the number of an attempt and connects.
-    Dial {
-        side: usize,
-    },
+    Dial { side: usize },
     /// The secret is proved.
-    Ask {
-        side: usize,
-    },
+    Ask { side: usize },
     /// The dial fails.
-    LoseDial {
-        side: usize,
-    },
+    LoseDial { side: usize },
     /// This side sees that its dial will not be answered.
-    NoticeDial {
-        side: usize,
-    },
+    NoticeDial { side: usize },
     /// The standing on this connection arrives.
-    DeliverStanding {
-        from: usize,
-        connection: u64,
-    },
+    DeliverStanding { from: usize, connection: u64 },
     /// The standing on this connection is lost.
-    LoseStanding {
-        from: usize,
-        connection: u64,
-    },
-    Tick {
-        side: usize,
-    },
-    Control {
-        side: usize,
-    },
+    LoseStanding { from: usize, connection: u64 },
+    /// A sign of life.
+    Tick { side: usize },
+    /// A message to the peer's guard.
+    Control { side: usize },
     /// The user ends the session.
-    End {
-        side: usize,
-    },
+    End { side: usize },
 }
 
 /// A promise that was not kept.
