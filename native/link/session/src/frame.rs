@@ -30,25 +30,25 @@ pub const CONTRADICTION: Position = Position(u64::MAX);
 /// Bytes of [`Kind::Echo`] and [`Kind::Echoed`].
 pub const ECHO_BYTES: usize = 8;
 
-/// The kind of a frame.
+/// The kind of a frame, by its number in the header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Bytes of the stream; without any: an acknowledgement.
-    Data,
+    Data = 0,
     /// A sign of life.
-    Tick,
+    Tick = 1,
     /// A message between the two guards, outside the stream: lost with the connection.
-    Control,
+    Control = 2,
     /// `<<Path:64, Mark:64>>`: the stream carries on over that path from the mark on. Path 0: over this connection, on
     /// which this frame comes before all bytes of the stream.
-    Move,
+    Move = 3,
     /// `<<Position:64>>`: the sender ends the session there; [`CONTRADICTION`]: as the positions of the two sides
     /// contradict each other. Nothing follows.
-    End,
+    End = 4,
     /// `<<Number:64>>`: the receiver answers at once with the same number.
-    Echo,
+    Echo = 5,
     /// `<<Number:64>>`: the answer to [`Kind::Echo`].
-    Echoed,
+    Echoed = 6,
 }
 
 /// The header of a frame.
@@ -65,16 +65,7 @@ pub struct Header {
 impl Header {
     /// The header as bytes. `self.bytes` is below 2^24.
     pub fn encode(self) -> [u8; HEADER_BYTES] {
-        let kind: u32 = match self.kind {
-            Kind::Data => 0,
-            Kind::Tick => 1,
-            Kind::Control => 2,
-            Kind::Move => 3,
-            Kind::End => 4,
-            Kind::Echo => 5,
-            Kind::Echoed => 6,
-        };
-        let first = kind << 24 | (self.bytes as u32 & 0x00ff_ffff);
+        let first = (self.kind as u32) << 24 | (self.bytes as u32 & 0x00ff_ffff);
         let mut encoded = [0; HEADER_BYTES];
         encoded[..4].copy_from_slice(&first.to_be_bytes());
         encoded[4..].copy_from_slice(&self.received.0.to_be_bytes());

@@ -1,6 +1,6 @@
 //! The frames that go over the TCP connection.
 
-use super::{QueuePairId, Route, Session, TCP};
+use super::{Pending, QueuePairId, Route, Session, TCP};
 use crate::frame::{CONTROL_BYTES_MAX, DATA_BYTES_MAX, Header, Kind, MOVE_BYTES};
 use crate::inbound::Memory;
 use crate::position::Position;
@@ -56,17 +56,7 @@ impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
 
     /// Whether there are bytes that the TCP connection may take now.
     pub fn is_transmission_due(&self) -> bool {
-        let pending = &self.pending;
-        self.has_tcp_bytes_due()
-            || self.unit.head_sent < self.unit.head.len()
-            || pending.tick
-            || pending.echo.is_some()
-            || pending.echoed.is_some()
-            || pending.acknowledgement
-            || pending.begin_on_tcp
-            || pending.move_to_queue
-            || pending.end
-            || !pending.controls.is_empty()
+        self.has_tcp_bytes_due() || self.unit.head_sent < self.unit.head.len() || self.pending != Pending::default()
     }
 
     /// Prepares the bytes to be written next. False: there are none.
@@ -80,13 +70,11 @@ impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
             self.frame(Kind::Tick, &[]);
         }
         // One answer for all questions since the last answer.
-        for (number, kind) in [
-            (self.pending.echoed.take(), Kind::Echoed),
-            (self.pending.echo.take(), Kind::Echo),
-        ] {
-            if let Some(number) = number {
-                self.frame(kind, &number.to_be_bytes());
-            }
+        if let Some(number) = self.pending.echoed.take() {
+            self.frame(Kind::Echoed, &number.to_be_bytes());
+        }
+        if let Some(number) = self.pending.echo.take() {
+            self.frame(Kind::Echo, &number.to_be_bytes());
         }
         while let Some(message) = self.pending.controls.pop_front() {
             self.frame(Kind::Control, &message);
