@@ -38,7 +38,7 @@ mod turn;
 pub use inbound::{LARGE_BYTES, LENGTH_BYTES, Memory, Sink};
 pub use log::{Cursor, Log};
 pub use position::Position;
-pub use session::{Counts, Event, QueuePairId, Role, Session, Standing, Superseded};
+pub use session::{Counts, Event, QueuePairId, Role, Session, Standing};
 pub use turn::Turn;
 
 /// The side that runs from an older state than the other one has seen, as its machine was restored from a snapshot.

@@ -56,12 +56,6 @@ impl Secret {
     }
 }
 
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("Secret")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -44,11 +44,6 @@ pub struct Standing {
     pub path: Option<QueuePairId>,
 }
 
-/// An attempt with this number or a greater one has come before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("attempt {0} has come before")]
-pub struct Superseded(pub u64);
-
 /// An event that input has caused.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Event {

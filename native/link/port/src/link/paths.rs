@@ -235,8 +235,8 @@ impl Link {
         }
         // A queue pair that is suspected is given up like the TCP connection.
         let standing = match self.paths.is_suspected(Path::QueuePair) {
-            true => self.session.suspend_without_path(attempt).ok(),
-            false => self.session.suspend(attempt).ok(),
+            true => self.session.suspend_without_path(attempt),
+            false => self.session.suspend(attempt),
         };
         // An earlier attempt may have given up a queue pair that this one keeps.
         self.begin_queue();

@@ -1,6 +1,6 @@
 //! Paths: made, changed, lost and resumed.
 
-use super::{Path, Pending, QueuePairId, Role, Route, Session, Source, Standing, Superseded, Unit};
+use super::{Path, Pending, QueuePairId, Role, Route, Session, Source, Standing, Unit};
 use crate::frame::{CONTRADICTION, Kind};
 use crate::inbound::Memory;
 use crate::position::Position;
@@ -129,20 +129,21 @@ impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
     }
 
     /// An attempt to resume begins, for which the peer has proved the session's secret. Gives up the TCP connection if
-    /// there is one. Returns the standing that the peer must be told.
-    pub fn suspend(&mut self, attempt: u64) -> Result<Standing, Superseded> {
+    /// there is one. Returns the standing that the peer must be told. None: an attempt with this number or a greater one
+    /// has come before.
+    pub fn suspend(&mut self, attempt: u64) -> Option<Standing> {
         let path = self.path().filter(|&path| self.is_free_for(path));
         self.suspend_with(attempt, path)
     }
 
     /// As [`Self::suspend`], and gives up the queue pair, too: both sides resume without it.
-    pub fn suspend_without_path(&mut self, attempt: u64) -> Result<Standing, Superseded> {
+    pub fn suspend_without_path(&mut self, attempt: u64) -> Option<Standing> {
         self.suspend_with(attempt, None)
     }
 
-    fn suspend_with(&mut self, attempt: u64, path: Option<QueuePairId>) -> Result<Standing, Superseded> {
+    fn suspend_with(&mut self, attempt: u64, path: Option<QueuePairId>) -> Option<Standing> {
         if !self.is_newer(attempt) {
-            return Err(Superseded(self.attempt));
+            return None;
         }
         self.attempt = attempt;
         self.lose_tcp();
@@ -151,7 +152,7 @@ impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
             path,
         };
         self.standing = Some(standing);
-        Ok(standing)
+        self.standing
     }
 
     /// Whether neither direction needs a queue pair that was there before this one.

@@ -161,7 +161,7 @@ fn run(session: &mut Session<Vec<u8>, Vec<u8>>, sink: &mut Limited, throw: Throw
         Throw::End(received, end) => take(session, sink, &frame(Kind::End, 8, received, &end.to_be_bytes())),
         Throw::Suspend(attempt) => {
             let is_newer = session.is_newer(attempt);
-            assert_eq!(session.suspend(attempt).is_ok(), is_newer);
+            assert_eq!(session.suspend(attempt).is_some(), is_newer);
         }
         Throw::Resume(attempt, standing) => {
             let _ = session.resume(attempt, standing);

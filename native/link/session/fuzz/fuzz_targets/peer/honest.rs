@@ -238,7 +238,7 @@ impl World {
         let Some((attempt, theirs)) = peer.standing.filter(|(attempt, _)| is_dialler(1 - side, *attempt)) else {
             return;
         };
-        if let Ok(standing) = ours.session.suspend(attempt) {
+        if let Some(standing) = ours.session.suspend(attempt) {
             ours.session.resume(attempt, theirs).expect("the peer is honest");
             ours.connection = Some(attempt);
             ours.wire.clear();
