@@ -14,4 +14,42 @@ mod tcp;
 mod turn;
 mod world;
 
-use crate::Sink;
+use crate::frame::{Header, Kind};
+use crate::{Position, Session, Sink, Standing};
+
+type Tested = Session<Vec<u8>, Vec<u8>>;
+
+/// A frame whose header says `bytes`.
+fn frame(kind: Kind, bytes: usize, received: u64, body: &[u8]) -> Vec<u8> {
+    let received = Position(received);
+    [&Header { kind, bytes, received }.encode(), body].concat()
+}
+
+/// The standing of a side without a queue pair.
+fn standing(received: u64) -> Standing {
+    Standing {
+        received: Position(received),
+        path: None,
+    }
+}
+
+/// The bytes to be written next.
+fn transmission(session: &Tested) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    session.transmission(|slice| {
+        bytes.extend_from_slice(slice);
+        true
+    });
+    bytes
+}
+
+/// The queue pair takes up to `limit` bytes: these.
+fn queued(session: &mut Tested, limit: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    session.queue_slices(limit, |slice| {
+        bytes.extend_from_slice(slice);
+        true
+    });
+    session.handle_queued(bytes.len());
+    bytes
+}

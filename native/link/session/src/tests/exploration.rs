@@ -39,6 +39,15 @@ pub struct Node {
     pub broken: Option<Broken>,
 }
 
+/// The property that no state breaks this promise.
+macro_rules! never {
+    ($what:literal, $broken:pat) => {
+        Property::always(concat!("never: ", $what), |_, node: &Node| {
+            !matches!(node.broken, Some($broken))
+        })
+    };
+}
+
 impl Model for Exploration {
     type State = Node;
     type Action = Action;
@@ -81,34 +90,16 @@ impl Model for Exploration {
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always("each packet once, whole and in order", |_, node: &Node| {
-                node.broken != Some(Broken::Order)
-            }),
-            Property::always("honest peers never accuse each other", |_, node: &Node| {
-                !matches!(node.broken, Some(Broken::Accusation(_)))
-            }),
-            Property::always("the greatest attempt wins", |_, node: &Node| {
-                node.broken != Some(Broken::Attempt)
-            }),
-            Property::always("the log keeps what the peer may need", |_, node: &Node| {
-                node.broken != Some(Broken::Released)
-            }),
-            Property::always("the log is empty when all is acknowledged", |_, node: &Node| {
-                node.broken != Some(Broken::LogKept)
-            }),
-            Property::always("counts of bytes agree", |_, node: &Node| {
-                node.broken != Some(Broken::Bytes)
-            }),
-            Property::always("the end comes behind all packets", |_, node: &Node| {
-                node.broken != Some(Broken::EarlyEnd)
-            }),
-            Property::always("a queue pair is closed when both have left it", |_, node: &Node| {
-                node.broken != Some(Broken::EarlyClose)
-            }),
-            Property::always("an event has a cause", |_, node: &Node| {
-                node.broken != Some(Broken::Event)
-            }),
-            Property::always("no deadlock", |_, node: &Node| node.broken != Some(Broken::Stuck)),
+            never!("a packet twice, changed, or out of order", Broken::Order),
+            never!("honest peers accuse each other", Broken::Accusation(_)),
+            never!("an attempt wins that is not the greatest", Broken::Attempt),
+            never!("the log lets go of what the peer may need", Broken::Released),
+            never!("the log keeps what is acknowledged", Broken::LogKept),
+            never!("counts of bytes contradict each other", Broken::Bytes),
+            never!("the end comes before a packet", Broken::EarlyEnd),
+            never!("a queue pair is closed that one side has not left", Broken::EarlyClose),
+            never!("an event without a cause", Broken::Event),
+            never!("a deadlock", Broken::Stuck),
         ]
     }
 }

@@ -4,7 +4,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use crate::frame::{CONTROL_BYTES_MAX, DATA_BYTES_MAX, Header, Kind};
+use super::{Tested, frame, queued, transmission};
+use crate::frame::{CONTROL_BYTES_MAX, DATA_BYTES_MAX, Kind};
 use crate::{Older, Position, Role, Session, Sink, Standing, Turn, Violation};
 
 const PACKET_MAX_BYTES: usize = 100_000;
@@ -114,14 +115,7 @@ fn throw() -> impl Strategy<Value = Throw> {
     ]
 }
 
-fn frame(kind: Kind, bytes: usize, received: u64, body: &[u8]) -> Vec<u8> {
-    let received = Position(received);
-    let mut frame = Header { kind, bytes, received }.encode().to_vec();
-    frame.extend_from_slice(body);
-    frame
-}
-
-fn take(session: &mut Session<Vec<u8>, Vec<u8>>, sink: &mut Limited, mut bytes: &[u8]) {
+fn take(session: &mut Tested, sink: &mut Limited, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         if let Some(memory) = session.direct() {
             let taken = memory.len().min(bytes.len());
@@ -137,7 +131,7 @@ fn take(session: &mut Session<Vec<u8>, Vec<u8>>, sink: &mut Limited, mut bytes: 
     }
 }
 
-fn transmit(session: &mut Session<Vec<u8>, Vec<u8>>, bytes: usize) {
+fn transmit(session: &mut Tested, bytes: usize) {
     if !session.poll_transmit() {
         return;
     }
@@ -150,7 +144,7 @@ fn transmit(session: &mut Session<Vec<u8>, Vec<u8>>, bytes: usize) {
     session.handle_transmitted(there.min(bytes));
 }
 
-fn run(session: &mut Session<Vec<u8>, Vec<u8>>, sink: &mut Limited, throw: Throw) {
+fn run(session: &mut Tested, sink: &mut Limited, throw: Throw) {
     match throw {
         Throw::Bytes(bytes) => take(session, sink, &bytes),
         Throw::Frame(kind, size, received, body) => take(session, sink, &frame(kind, size, received, &body)),
@@ -171,15 +165,7 @@ fn run(session: &mut Session<Vec<u8>, Vec<u8>>, sink: &mut Limited, throw: Throw
             _ => log.hold(vec![1; bytes]),
         }),
         Throw::Transmit(bytes) => transmit(session, bytes),
-        Throw::Queue(bytes) => {
-            let mut taken = 0;
-            session.queue_slices(bytes, |slice| {
-                taken += slice.len();
-                true
-            });
-            assert!(taken <= bytes);
-            session.handle_queued(taken);
-        }
+        Throw::Queue(bytes) => assert!(queued(session, bytes).len() <= bytes),
         Throw::QueueRead(bytes) => session.handle_queue_read(bytes),
         Throw::QueuePackets(bytes) => session.handle_queue_packets(bytes),
         Throw::AddPath(path, can_be_lost) => session.add_path(path, can_be_lost),
@@ -227,12 +213,12 @@ proptest! {
 
     #[test]
     fn bytes_alone_never_allocate_beyond_the_limit(bytes in vec(any::<u8>(), 0..400), limit in 0usize..100_000) {
-        let mut session: Session<Vec<u8>, Vec<u8>> = Session::new(Role::Initiator, limit.min(PACKET_MAX_BYTES));
+        let mut session: Tested = Session::new(Role::Initiator, limit.min(PACKET_MAX_BYTES));
         take(&mut session, &mut Limited::default(), &bytes);
     }
 }
 
-fn input(session: &mut Session<Vec<u8>, Vec<u8>>, bytes: &[u8]) -> Result<usize, Violation> {
+fn input(session: &mut Tested, bytes: &[u8]) -> Result<usize, Violation> {
     session.handle_input(bytes, &mut Turn::unbounded(), &mut Limited::default())
 }
 
@@ -240,7 +226,7 @@ fn input(session: &mut Session<Vec<u8>, Vec<u8>>, bytes: &[u8]) -> Result<usize,
 fn a_length_above_the_limit_allocates_nothing() {
     for (limit, length) in [(100_000, 100_001), (100_000, u32::MAX), (20, 21), (0, 1)] {
         for cut in 0..=3 {
-            let mut session: Session<Vec<u8>, Vec<u8>> = Session::new(Role::Acceptor, limit);
+            let mut session: Tested = Session::new(Role::Acceptor, limit);
             let mut sink = Limited::default();
             let bytes = frame(Kind::Data, 1000, 0, &length.to_be_bytes());
             session
@@ -274,7 +260,7 @@ fn no_memory_for_a_packet_is_said() {
         fn small(&mut self, _packet: &[u8]) {}
         fn large(&mut self, _packet: Vec<u8>) {}
     }
-    let mut session: Session<Vec<u8>, Vec<u8>> = Session::new(Role::Acceptor, PACKET_MAX_BYTES);
+    let mut session: Tested = Session::new(Role::Acceptor, PACKET_MAX_BYTES);
     let large = frame(Kind::Data, 1000, 0, &50_000_u32.to_be_bytes());
     assert_eq!(
         session.handle_input(&large, &mut Turn::unbounded(), &mut Nothing),
@@ -302,11 +288,7 @@ fn a_peer_that_asks_without_end_gets_one_answer_for_what_came_at_once() {
     }
     let answer = frame(Kind::Echoed, 8, 0, &999_u64.to_be_bytes());
     assert!(session.poll_transmit());
-    let mut written = Vec::new();
-    session.transmission(|slice| {
-        written.extend_from_slice(slice);
-        true
-    });
+    let written = transmission(&session);
     assert_eq!(written, answer);
     session.handle_transmitted(written.len());
     assert!(!session.poll_transmit());
@@ -322,7 +304,7 @@ fn a_peer_that_asks_without_end_gets_one_answer_for_what_came_at_once() {
 #[test]
 fn forged_standings_are_violations() {
     let resume = |received| {
-        let mut session: Session<Vec<u8>, Vec<u8>> = Session::new(Role::Acceptor, PACKET_MAX_BYTES);
+        let mut session: Tested = Session::new(Role::Acceptor, PACKET_MAX_BYTES);
         session.append(3, |log| log.copy(b"abc"));
         transmit(&mut session, 17);
         input(&mut session, &frame(Kind::Tick, 0, 2, &[])).expect("acknowledged");

@@ -1,10 +1,9 @@
 //! Resumes of two sessions, one step after the other: what the exploration has found, and what it cannot reach.
 
 use super::packets::Packets;
-use crate::frame::{Header, Kind};
+use super::{Tested, frame, queued, standing, transmission};
+use crate::frame::Kind;
 use crate::{Event, Older, Position, Role, Session, Standing, Turn, Violation};
-
-pub(super) type Tested = Session<Vec<u8>, Vec<u8>>;
 
 /// A queue pair.
 const PATH: u64 = 7;
@@ -42,13 +41,10 @@ pub(super) fn append(session: &mut Tested, packet: &[u8]) {
 pub(super) fn transmitted(session: &mut Tested) -> Vec<u8> {
     let mut bytes = Vec::new();
     while session.poll_transmit() {
-        let before = bytes.len();
-        session.transmission(|slice| {
-            bytes.extend_from_slice(slice);
-            true
-        });
-        assert!(bytes.len() > before, "something is to be written, and nothing is there");
-        session.handle_transmitted(bytes.len() - before);
+        let next = transmission(session);
+        assert!(!next.is_empty(), "something is to be written, and nothing is there");
+        session.handle_transmitted(next.len());
+        bytes.extend(next);
     }
     bytes
 }
@@ -57,13 +53,10 @@ pub(super) fn transmitted(session: &mut Tested) -> Vec<u8> {
 fn transmitted_bytes(session: &mut Tested, bytes: usize) -> Vec<u8> {
     let mut taken = Vec::new();
     while taken.len() < bytes && session.poll_transmit() {
-        let before = taken.len();
-        session.transmission(|slice| {
-            taken.extend_from_slice(slice);
-            true
-        });
-        taken.truncate(bytes);
-        session.handle_transmitted(taken.len() - before);
+        let mut next = transmission(session);
+        next.truncate(bytes - taken.len());
+        session.handle_transmitted(next.len());
+        taken.extend(next);
     }
     taken
 }
@@ -81,22 +74,16 @@ pub(super) fn carry(from: &mut Tested, to: &mut Tested) -> Vec<Vec<u8>> {
     input(to, &bytes)
 }
 
-/// The queue pair takes all that there is: its bytes.
-fn queued(session: &mut Tested) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    session.queue_slices(usize::MAX, |slice| {
-        bytes.extend_from_slice(slice);
-        true
-    });
-    session.handle_queued(bytes.len());
-    bytes
+/// One attempt of the first begins: its number, and both standings.
+pub(super) fn suspend(dialer: &mut Tested, other: &mut Tested) -> (u64, Standing, Standing) {
+    let attempt = dialer.next_attempt();
+    let ours = dialer.suspend(attempt).expect("newer");
+    (attempt, ours, other.suspend(attempt).expect("newer"))
 }
 
 /// One attempt of the first, from its beginning to its end; whether the queue pair carries on.
 pub(super) fn resume(dialer: &mut Tested, other: &mut Tested) -> bool {
-    let attempt = dialer.next_attempt();
-    let ours = dialer.suspend(attempt).expect("newer");
-    let theirs = other.suspend(attempt).expect("newer");
+    let (attempt, ours, theirs) = suspend(dialer, other);
     let keeps_path = other.resume(attempt, ours).expect("the attempt is the newest");
     assert_eq!(dialer.resume(attempt, theirs), Ok(keeps_path));
     keeps_path
@@ -111,9 +98,7 @@ fn bytes_under_way_in_shared_memory_do_not_hinder_a_resume() {
     sender.handle_passed(5, 5);
     assert_eq!(sender.logged_bytes(), 0);
 
-    let attempt = receiver.next_attempt();
-    let theirs = receiver.suspend(attempt).expect("newer");
-    let ours = sender.suspend(attempt).expect("newer");
+    let (attempt, theirs, ours) = suspend(&mut receiver, &mut sender);
     assert_eq!(sender.resume(attempt, theirs), Ok(true));
     receiver.handle_queue_packets(5);
     assert_eq!(receiver.resume(attempt, ours), Ok(true));
@@ -126,9 +111,7 @@ fn a_queue_pair_that_comes_behind_the_standing_is_given_up() {
     sender.add_path(PATH, false);
     assert!(sender.move_to_queue());
     carry(&mut sender, &mut receiver);
-    let attempt = sender.next_attempt();
-    let ours = sender.suspend(attempt).expect("newer");
-    let theirs = receiver.suspend(attempt).expect("newer");
+    let (attempt, ours, theirs) = suspend(&mut sender, &mut receiver);
     receiver.add_path(PATH, false);
     assert!(receiver.reads_queue(PATH) && receiver.is_given_up(PATH));
     assert!(!sender.is_given_up(PATH));
@@ -150,7 +133,7 @@ fn a_queue_pair_that_comes_behind_the_standing_is_given_up() {
 fn a_packet_that_is_read_while_the_standing_is_under_way_does_not_hinder_a_resume() {
     let [mut sender, mut receiver] = pair_on_queue(true);
     append(&mut sender, b"a");
-    let bytes = queued(&mut sender).len();
+    let bytes = queued(&mut sender, usize::MAX).len();
     let attempt = receiver.next_attempt();
     let theirs = receiver.suspend(attempt).expect("newer");
     receiver.handle_queue_packets(bytes);
@@ -180,9 +163,7 @@ fn a_standing_before_what_was_acknowledged_over_tcp_is_a_violation() {
 #[test]
 fn a_queue_pair_that_is_lost_during_an_attempt_is_given_up_by_the_next_one() {
     let [mut sender, mut receiver] = pair_on_queue(true);
-    let attempt = sender.next_attempt();
-    let ours = sender.suspend(attempt).expect("newer");
-    let theirs = receiver.suspend(attempt).expect("newer");
+    let (attempt, ours, theirs) = suspend(&mut sender, &mut receiver);
     sender.lose_path();
     assert_eq!(receiver.resume(attempt, ours), Ok(true));
     assert_eq!(sender.resume(attempt, theirs), Ok(true));
@@ -197,9 +178,7 @@ fn a_queue_pair_that_is_lost_during_an_attempt_is_given_up_by_the_next_one() {
 fn a_queue_pair_that_is_added_during_an_attempt_is_given_up_by_it() {
     let [mut sender, mut receiver] = pair();
     receiver.add_path(PATH, false);
-    let attempt = sender.next_attempt();
-    let ours = sender.suspend(attempt).expect("newer");
-    let theirs = receiver.suspend(attempt).expect("newer");
+    let (attempt, ours, theirs) = suspend(&mut sender, &mut receiver);
     assert_eq!(receiver.resume(attempt, ours), Ok(false));
     sender.add_path(PATH, false);
     assert_eq!(sender.resume(attempt, theirs), Ok(false));
@@ -219,7 +198,7 @@ fn the_log_keeps_what_a_queue_pair_takes_that_is_being_given_up() {
     sender.move_to_queue();
     assert!(!sender.passes());
     append(&mut sender, b"a");
-    queued(&mut sender);
+    queued(&mut sender, usize::MAX);
     let theirs = receiver.suspend(attempt).expect("newer");
     assert_eq!(receiver.resume(attempt, ours), Ok(false));
     assert_eq!(sender.resume(attempt, theirs), Ok(false));
@@ -230,7 +209,7 @@ fn the_log_keeps_what_a_queue_pair_takes_that_is_being_given_up() {
 fn a_queue_pair_that_takes_the_place_of_a_lost_one_does_not_carry_on() {
     let [mut sender, mut receiver] = pair_on_queue(true);
     append(&mut sender, b"a");
-    queued(&mut sender);
+    queued(&mut sender, usize::MAX);
     sender.lose_path();
     receiver.lose_path();
     sender.add_path(PATH + 1, true);
@@ -242,10 +221,7 @@ fn a_queue_pair_that_takes_the_place_of_a_lost_one_does_not_carry_on() {
 #[test]
 fn an_attempt_leads_to_one_resume() {
     let [mut session, _] = pair();
-    let theirs = Standing {
-        received: Position(0),
-        path: None,
-    };
+    let theirs = standing(0);
     assert_eq!(session.resume(0, theirs), Err(None));
     session.suspend(3).expect("newer");
     assert_eq!(session.resume(3, theirs), Ok(false));
@@ -259,7 +235,7 @@ fn read_on_during_an_attempt(before: usize, after: usize, hears: bool) {
     for packet in 0..4 {
         append(&mut sender, &[packet]);
     }
-    queued(&mut sender);
+    queued(&mut sender, usize::MAX);
     receiver.handle_queue_packets(5 * before);
     let attempt = receiver.next_attempt();
     let theirs = receiver.suspend(attempt).expect("newer");
@@ -295,7 +271,7 @@ fn bytes_that_are_sent_again_are_acknowledged_at_every_moment() {
         let [mut sender, mut receiver] = pair_on_queue(true);
         append(&mut sender, b"ab");
         append(&mut sender, b"cd");
-        let bytes = queued(&mut sender).len();
+        let bytes = queued(&mut sender, usize::MAX).len();
         let attempt = receiver.next_attempt();
         let theirs = receiver.suspend(attempt).expect("newer");
         receiver.handle_queue_packets(bytes);
@@ -320,7 +296,7 @@ fn bytes_that_are_sent_again_leave_the_window_to_those_behind_them() {
     let [mut sender, mut receiver] = pair_on_queue(true);
     sender.set_window(0);
     append(&mut sender, &[7; 1 << 19]);
-    let bytes = queued(&mut sender).len();
+    let bytes = queued(&mut sender, usize::MAX).len();
     let attempt = receiver.next_attempt();
     let theirs = receiver.suspend(attempt).expect("newer");
     receiver.handle_queue_packets(bytes);
@@ -347,21 +323,9 @@ fn a_connection_cannot_carry_on_where_it_did_not_stop() {
             receiver.suspend(attempt).expect("newer").received,
             Position(received as u64)
         );
-        let theirs = Standing {
-            received: Position(0),
-            path: None,
-        };
-        assert_eq!(receiver.resume(attempt, theirs), Ok(false));
-        let mut frame = Header {
-            kind: Kind::Move,
-            bytes: 16,
-            received: Position(0),
-        }
-        .encode()
-        .to_vec();
-        frame.extend([0; 8]);
-        frame.extend(u64::to_be_bytes(mark));
-        let broken = receiver.handle_input(&frame, &mut Turn::unbounded(), &mut Packets::default());
+        assert_eq!(receiver.resume(attempt, standing(0)), Ok(false));
+        let moved = frame(Kind::Move, 16, 0, &[[0; 8], mark.to_be_bytes()].concat());
+        let broken = receiver.handle_input(&moved, &mut Turn::unbounded(), &mut Packets::default());
         assert_eq!(broken, Err(Violation::Move), "{mark} instead of {received}");
     }
 }
@@ -371,7 +335,7 @@ fn the_end_waits_for_packets_in_a_queue_pair() {
     let [mut sender, mut receiver] = pair_on_queue(true);
     assert_eq!(receiver.poll_event(), Some(Event::Moved));
     append(&mut sender, b"a");
-    let bytes = queued(&mut sender).len();
+    let bytes = queued(&mut sender, usize::MAX).len();
     sender.end();
     carry(&mut sender, &mut receiver);
     assert_eq!(receiver.poll_event(), None);
@@ -384,7 +348,7 @@ fn the_end_waits_for_packets_in_a_queue_pair() {
 fn bytes_that_a_queue_pair_has_taken_leave_the_log_when_the_peer_moves_or_acknowledges_the_mark() {
     let [mut sender, mut receiver] = pair_on_queue(false);
     append(&mut sender, b"before the peer moves");
-    queued(&mut sender);
+    queued(&mut sender, usize::MAX);
     assert!(receiver.move_to_queue());
     carry(&mut receiver, &mut sender);
     assert_eq!(sender.logged_bytes(), 0);
@@ -398,7 +362,7 @@ fn bytes_that_a_queue_pair_has_taken_leave_the_log_when_the_peer_moves_or_acknow
     assert!(sender.move_to_queue());
     carry(&mut sender, &mut receiver);
     append(&mut sender, b"before the acknowledgement");
-    queued(&mut sender);
+    queued(&mut sender, usize::MAX);
     assert!(sender.logged_bytes() > 0);
     carry(&mut receiver, &mut sender);
     assert_eq!(sender.logged_bytes(), 0);
@@ -432,12 +396,8 @@ fn a_connection_begins_with_a_frame_whatever_was_prepared_without_one() {
     let ours = sender.suspend(attempt).expect("newer");
     receiver.suspend(attempt).expect("newer");
     assert!(sender.poll_transmit());
-    let theirs = Standing {
-        received: Position(5),
-        path: None,
-    };
     receiver.handle_queue_packets(5);
     assert_eq!(receiver.resume(attempt, ours), Ok(false));
-    assert_eq!(sender.resume(attempt, theirs), Ok(false));
+    assert_eq!(sender.resume(attempt, standing(5)), Ok(false));
     assert_eq!(carry(&mut sender, &mut receiver), [b"b"]);
 }

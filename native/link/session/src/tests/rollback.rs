@@ -1,14 +1,13 @@
 //! Sides that are restored from a snapshot: clones of an earlier state, whose peer has gone on.
 
+use super::Tested;
 use super::packets::Packets;
-use super::resume::{Tested, append, carry, input, pair, resume, transmitted};
+use super::resume::{append, carry, input, pair, resume, suspend, transmitted};
 use crate::{Event, Older, Turn, Violation};
 
 /// One attempt of the dialer. What each side says of it: an error where the positions contradict each other.
 fn attempt(dialer: &mut Tested, other: &mut Tested) -> [Result<bool, Option<Violation>>; 2] {
-    let attempt = dialer.next_attempt();
-    let ours = dialer.suspend(attempt).expect("newer");
-    let theirs = other.suspend(attempt).expect("newer");
+    let (attempt, ours, theirs) = suspend(dialer, other);
     [dialer.resume(attempt, theirs), other.resume(attempt, ours)]
 }
 

@@ -1,5 +1,6 @@
 //! One side: its session, and its caller as far as a session needs one.
 
+use super::Tested;
 use super::tcp::Place;
 use super::world::{Broken, Setup};
 use crate::{LENGTH_BYTES, Role, Session, Sink};
@@ -15,7 +16,7 @@ pub enum Dial {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Side {
-    pub session: Session<Vec<u8>, Vec<u8>>,
+    pub session: Tested,
     /// The connection that it reads and writes.
     pub connection: Option<u64>,
     pub dial: Option<Dial>,

@@ -1,23 +1,17 @@
 //! The bounds of input: of a turn, and of what a peer may have under way.
 
 use super::packets::Packets;
-use crate::frame::{DATA_BYTES_MAX, HEADER_BYTES, Header, Kind};
+use super::{Tested, standing};
+use crate::frame::{DATA_BYTES_MAX, HEADER_BYTES, Kind};
 use crate::session::WINDOW_BYTES;
 use crate::{Event, Position, Role, Session, Turn, Violation};
-
-type Tested = Session<Vec<u8>, Vec<u8>>;
 
 fn receiver() -> Tested {
     Session::new(Role::Acceptor, 1 << 20)
 }
 
 fn frame(kind: Kind, body: &[u8]) -> Vec<u8> {
-    let header = Header {
-        kind,
-        bytes: body.len(),
-        received: Position(0),
-    };
-    [&header.encode(), body].concat()
+    super::frame(kind, body.len(), 0, body)
 }
 
 /// The packets of a frame: each its length, then its bytes.
@@ -153,13 +147,9 @@ fn a_resume_opens_the_window_again() {
     for _ in 0..3 {
         assert!(feed(&mut session, FRAMES).is_ok());
         let attempt = session.next_attempt();
-        let standing = session.suspend(attempt).expect("newest");
-        let theirs = crate::Standing {
-            received: Position(0),
-            path: None,
-        };
-        assert_eq!(session.resume(attempt, theirs), Ok(false));
-        assert_eq!(standing.received, session.received());
+        let ours = session.suspend(attempt).expect("newest");
+        assert_eq!(session.resume(attempt, standing(0)), Ok(false));
+        assert_eq!(ours.received, session.received());
     }
     assert!(feed(&mut session, FRAMES + 1).is_err());
 }

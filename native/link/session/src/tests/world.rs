@@ -10,6 +10,7 @@ pub use action::{Action, Broken};
 use super::queue_pair::{Hold, QueuePair};
 use super::side::{Comparer, Side};
 use super::tcp::{Flight, Portion};
+use super::transmission;
 use crate::{Event, LENGTH_BYTES, Turn};
 
 pub const MIB: usize = 1024 * 1024;
@@ -197,11 +198,7 @@ impl World {
         let Some(connection) = side_state.connection.filter(|_| side_state.session.poll_transmit()) else {
             return false;
         };
-        let mut bytes = Vec::new();
-        side_state.session.transmission(|slice| {
-            bytes.extend_from_slice(slice);
-            true
-        });
+        let mut bytes = transmission(&side_state.session);
         bytes.truncate(match portion {
             Portion::Byte => 1,
             Portion::Part => side_state.writes.part_bytes(setup.piece_bytes),

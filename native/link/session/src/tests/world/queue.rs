@@ -1,6 +1,7 @@
 //! The queue pair of a world: set up, filled, read, left and lost.
 
 use super::super::queue_pair::{Hold, QueuePair};
+use super::super::queued;
 use super::super::side::{Comparer, Side};
 use super::super::tcp::Portion;
 use super::{Broken, Setup, World};
@@ -47,13 +48,8 @@ impl World {
         if self.hold(side) != Some(Hold::Had) {
             return false;
         }
-        let mut bytes = Vec::new();
         let limit = if portion == Portion::All { usize::MAX } else { 3 };
-        self.sides[side].session.queue_slices(limit, |slice| {
-            bytes.extend_from_slice(slice);
-            true
-        });
-        self.sides[side].session.handle_queued(bytes.len());
+        let bytes = queued(&mut self.sides[side].session, limit);
         self.put_queue(side, &bytes);
         !bytes.is_empty()
     }
