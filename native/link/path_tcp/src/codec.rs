@@ -5,7 +5,7 @@ use crate::decompress::Decompressor;
 
 /// The contexts of zstd for one connection at a time. A connection that resumes takes those of the one before it, so it
 /// needs no memory: both sides have agreed on compression when the session began.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Codec {
     pub(crate) compressor: Option<Compressor>,
     pub(crate) decompressor: Option<Decompressor>,

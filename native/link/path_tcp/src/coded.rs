@@ -21,7 +21,7 @@ const LARGE_BYTES: usize = 4096;
 const _: () = assert!(BLOCK_BYTES_MAX + BLOCK_BYTES_MAX / 128 + 64 + BLOCK_HEADER_BYTES <= PLAIN_BYTES_MAX);
 
 /// Both directions of a coded path.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Coded {
     pub seal: Option<Seal>,
     pub codec: Codec,
@@ -181,19 +181,14 @@ impl Coded {
 
     /// The first `direct` bytes of [`Self::direct`] have come, and these behind them. Returns how many of those the
     /// turn has taken.
-    pub fn handle_input<H, L, S>(
+    pub fn handle_input<H: AsRef<[u8]>, S: Sink>(
         &mut self,
         direct: usize,
         bytes: &mut [u8],
-        session: &mut Session<H, L>,
+        session: &mut Session<H, S::Large>,
         turn: &mut Turn,
         sink: &mut S,
-    ) -> Result<usize, ReceiveError>
-    where
-        H: AsRef<[u8]>,
-        L: Memory,
-        S: Sink<Large = L>,
-    {
+    ) -> Result<usize, ReceiveError> {
         if self.seal.is_none() && direct > 0 {
             if let Some(decompressor) = &mut self.codec.decompressor {
                 decompressor.handle_plain(direct);

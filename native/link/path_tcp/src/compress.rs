@@ -92,15 +92,6 @@ pub(crate) struct Compressor {
     pub done: Compression,
 }
 
-impl std::fmt::Debug for Compressor {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("Compressor")
-            .field("done", &self.done)
-            .finish_non_exhaustive()
-    }
-}
-
 fn block_header(kind: u8, plain: usize, wire: usize) -> [u8; BLOCK_HEADER_BYTES] {
     let mut header = [kind; BLOCK_HEADER_BYTES];
     header[1..4].copy_from_slice(&(plain as u32).to_be_bytes()[1..]);

@@ -34,15 +34,6 @@ pub(crate) struct Decompressor {
     pub done: Compression,
 }
 
-impl std::fmt::Debug for Decompressor {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("Decompressor")
-            .field("done", &self.done)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Decompressor {
     /// None: there is no memory for it. Later it needs none: zstd has that of the window from here on.
     pub fn new() -> Option<Decompressor> {

@@ -61,7 +61,7 @@ thread_local! {
 }
 
 /// Bytes that were read and that a turn has left: `range` of the thread's buffer, which the path keeps meanwhile.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Unread {
     memory: Vec<u8>,
     range: Range<usize>,
@@ -74,24 +74,9 @@ impl Unread {
     }
 }
 
-/// False for a socket that is not connected any more.
-fn joins_one_host(socket: &OwnedFd) -> bool {
-    ends(socket).is_some_and(|(own, peer)| own.ip() == peer.ip())
-}
-
-/// The addresses of this end and of the peer's. None: the kernel does not say, or they are none of IP.
-fn ends(socket: &OwnedFd) -> Option<(SocketAddr, SocketAddr)> {
-    let address = |any: SocketAddrAny| SocketAddr::try_from(any).ok();
-    let own = address(rustix::net::getsockname(socket).ok()?)?;
-    let peer = address(rustix::net::getpeername(socket).ok()??)?;
-    Some((own, peer))
-}
-
 /// A TCP connection that carries a session, or stands by.
-#[derive(Debug)]
 pub struct TcpPath {
     socket: Arc<OwnedFd>,
-    is_local: bool,
     coded: Option<Box<Coded>>,
     unread: Unread,
 }
@@ -100,7 +85,6 @@ impl TcpPath {
     /// A path over the connection of this descriptor. The socket must not block, as sockets of the VM do not.
     pub fn adopt(socket: OwnedFd) -> TcpPath {
         TcpPath {
-            is_local: joins_one_host(&socket),
             socket: Arc::new(socket),
             coded: None,
             unread: Unread::default(),
@@ -141,14 +125,12 @@ impl TcpPath {
         self.coded.as_ref().map_or(&[], |coded| coded.held())
     }
 
-    /// Whether both ends have the same address, as the peer is on this host.
-    pub fn is_local(&self) -> bool {
-        self.is_local
-    }
-
     /// The addresses of this end and of the peer's. None: the kernel does not say, or they are none of IP.
     pub fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
-        ends(&self.socket)
+        let address = |any: SocketAddrAny| SocketAddr::try_from(any).ok();
+        let own = address(rustix::net::getsockname(&self.socket).ok()?)?;
+        let peer = address(rustix::net::getpeername(&self.socket).ok()??)?;
+        Some((own, peer))
     }
 
     /// The socket, for a party that waits for events of it, and may keep it a little longer than the path.
@@ -191,12 +173,11 @@ impl TcpPath {
     }
 
     /// Gives the session the bytes that have arrived, up to [`TcpPath::turn_bytes`] and [`TURN_PACKETS`].
-    pub fn receive<H, L, S>(&mut self, session: &mut Session<H, L>, sink: &mut S) -> Result<Received, ReceiveError>
-    where
-        H: AsRef<[u8]>,
-        L: Memory,
-        S: Sink<Large = L>,
-    {
+    pub fn receive<H: AsRef<[u8]>, S: Sink>(
+        &mut self,
+        session: &mut Session<H, S::Large>,
+        sink: &mut S,
+    ) -> Result<Received, ReceiveError> {
         let mut turn = Turn {
             bytes: self.turn_bytes(),
             packets: TURN_PACKETS,
@@ -219,17 +200,12 @@ impl TcpPath {
     }
 
     /// Takes the bytes of an earlier turn.
-    fn take_unread<H, L, S>(
+    fn take_unread<H: AsRef<[u8]>, S: Sink>(
         &mut self,
-        session: &mut Session<H, L>,
+        session: &mut Session<H, S::Large>,
         turn: &mut Turn,
         sink: &mut S,
-    ) -> Result<(), ReceiveError>
-    where
-        H: AsRef<[u8]>,
-        L: Memory,
-        S: Sink<Large = L>,
-    {
+    ) -> Result<(), ReceiveError> {
         let Unread { memory, range } = &mut self.unread;
         let unread = &mut memory[range.clone()];
         range.start += take_in(&mut self.coded, 0, unread, session, turn, sink)?;
@@ -241,17 +217,12 @@ impl TcpPath {
 
     /// Reads once, and takes what the turn allows. Returns the bytes read, and those that would have been: fewer were
     /// there. None: none were there.
-    fn read<H, L, S>(
+    fn read<H: AsRef<[u8]>, S: Sink>(
         &mut self,
-        session: &mut Session<H, L>,
+        session: &mut Session<H, S::Large>,
         turn: &mut Turn,
         sink: &mut S,
-    ) -> Result<Option<(usize, usize)>, ReceiveError>
-    where
-        H: AsRef<[u8]>,
-        L: Memory,
-        S: Sink<Large = L>,
-    {
+    ) -> Result<Option<(usize, usize)>, ReceiveError> {
         let mut unread = Unread {
             memory: ARRIVED.take(),
             range: 0..0,
@@ -278,13 +249,10 @@ impl TcpPath {
         };
         let (bytes, direct_bytes, wanted) = match received {
             Ok(Some(received)) => received,
-            Ok(None) => {
+            nothing => {
                 unread.free();
+                nothing?;
                 return Ok(None);
-            }
-            Err(lost) => {
-                unread.free();
-                return Err(lost.into());
             }
         };
         let direct = bytes.min(direct_bytes);
@@ -312,19 +280,14 @@ impl TcpPath {
 
 /// The first `direct` bytes of the memory of [`TcpPath::read`] have come, and these behind them. Returns how many of
 /// those the turn has taken.
-fn take_in<H, L, S>(
+fn take_in<H: AsRef<[u8]>, S: Sink>(
     coded: &mut Option<Box<Coded>>,
     direct: usize,
     bytes: &mut [u8],
-    session: &mut Session<H, L>,
+    session: &mut Session<H, S::Large>,
     turn: &mut Turn,
     sink: &mut S,
-) -> Result<usize, ReceiveError>
-where
-    H: AsRef<[u8]>,
-    L: Memory,
-    S: Sink<Large = L>,
-{
+) -> Result<usize, ReceiveError> {
     match coded {
         Some(coded) => coded.handle_input(direct, bytes, session, turn, sink),
         None => {

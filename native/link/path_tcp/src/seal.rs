@@ -45,7 +45,6 @@ pub struct SealState {
 }
 
 /// Both directions of a sealed path.
-#[derive(Debug)]
 pub(crate) struct Seal {
     sealer: PathSealer,
     rekey_after: Option<Duration>,
@@ -57,7 +56,7 @@ pub(crate) struct Seal {
 
 /// A record that has arrived in part: the first `len` bytes of `memory`, which has room for the largest one. Or the
 /// bytes of an opened record that wait for the next turn: those in `opened`; no other record has begun then.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Partial {
     memory: Vec<u8>,
     len: usize,

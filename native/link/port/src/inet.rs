@@ -69,8 +69,8 @@ pub(crate) fn request_of(command: u32) -> Option<u32> {
 /// The answer, with its code.
 pub(crate) fn answer(link: Option<&Link>, request: u32, argument: &[u8]) -> Vec<u8> {
     let reply = link.map_or(Err("einval"), |link| match request {
-        request::PEER => link.ends().map(|ends| address(ends.peer)).ok_or("enotconn"),
-        request::NAME => link.ends().map(|ends| address(ends.own)).ok_or("enotconn"),
+        request::PEER => link.ends().map(|(_own, peer)| address(peer)).ok_or("enotconn"),
+        request::NAME => link.ends().map(|(own, _peer)| address(own)).ok_or("enotconn"),
         request::GETOPTS => options(link, argument),
         request::GETSTAT => counts(link, argument),
         request::GETTYPE => kind(link),
@@ -94,7 +94,7 @@ fn address(address: SocketAddr) -> Vec<u8> {
 
 /// `<<Family:32, Type:32>>`
 fn kind(link: &Link) -> Reply {
-    let family = match link.ends().ok_or("enotconn")?.own {
+    let family = match link.ends().ok_or("enotconn")?.0 {
         SocketAddr::V4(_) => FAMILY_INET,
         SocketAddr::V6(_) => FAMILY_INET6,
     };

@@ -22,6 +22,7 @@ mod sending;
 mod suspicion;
 mod timer;
 
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use inet_rdma_path_tcp::{Codec, Compression};
@@ -39,7 +40,7 @@ use crate::port::{Port, Process};
 use crate::queue::Queue;
 use crate::round_trips::RoundTrips;
 use crate::tally::{QueuePackets, QueueWork, Tally};
-use crate::tcp::{Ends, Superseded, Tcp};
+use crate::tcp::{Superseded, Tcp};
 
 /// The state of the port after a callback.
 #[must_use]
@@ -58,7 +59,7 @@ pub struct Link {
     tcp: Option<Tcp>,
     /// The addresses of the TCP connection on which the link began, which the VM has noted for its node, too. None:
     /// there was none yet.
-    ends: Option<Ends>,
+    ends: Option<(SocketAddr, SocketAddr)>,
     /// The contexts of compression while there is no TCP connection.
     codec: Codec,
     /// The TCP connection that the attempt under way has given up. The peer may not know of the attempt yet: a reset

@@ -1,16 +1,13 @@
 //! The TCP path of a link: its socket in the VM's poll set.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use inet_rdma_fabric::crash::EndsAtCrash;
 use inet_rdma_fabric::lingering;
-use inet_rdma_path_tcp::{
-    Codec, Compression, Lost, Protection, ReceiveError, Received, SealState, TcpPath, Transmitted, descriptors,
-};
+use inet_rdma_path_tcp::{Codec, Lost, ReceiveError, Received, TcpPath, Transmitted};
 use inet_rdma_paths::Look;
 use inet_rdma_session::{Session, Sink};
 
@@ -19,13 +16,6 @@ use crate::handover;
 use crate::port::Port;
 use crate::tally::Tally;
 use crate::tcp_info;
-
-/// The addresses of a TCP connection.
-#[derive(Clone, Copy)]
-pub struct Ends {
-    pub own: SocketAddr,
-    pub peer: SocketAddr,
-}
 
 /// The time after which the port writes again where the kernel had no memory for the bytes, as no event tells of
 /// memory. Short beside what a lost segment costs, Linux's TCP_RTO_MIN of 200 ms.
@@ -48,8 +38,9 @@ enum Output {
 pub struct Tcp {
     /// Before the path: it is dropped first.
     _ends_at_crash: EndsAtCrash,
-    path: TcpPath,
-    fd: RawFd,
+    pub path: TcpPath,
+    /// The descriptor that the VM watches.
+    pub fd: RawFd,
     /// True if the VM tells when the socket is readable.
     is_watched: bool,
     output: Output,
@@ -58,9 +49,7 @@ pub struct Tcp {
 }
 
 impl Tcp {
-    /// A path over the connection of this descriptor.
-    pub fn adopt(socket: OwnedFd) -> Tcp {
-        let path = TcpPath::adopt(socket);
+    pub fn new(path: TcpPath) -> Tcp {
         Tcp {
             _ends_at_crash: EndsAtCrash::enter(path.socket().as_fd()),
             fd: path.socket().as_raw_fd(),
@@ -71,50 +60,9 @@ impl Tcp {
         }
     }
 
-    /// Seals the path from its first byte on.
-    pub fn seal(&mut self, protection: &Protection) {
-        self.path.seal(protection);
-    }
-
-    /// Compresses from the first byte on.
-    pub fn compress(&mut self, codec: Codec) {
-        self.path.compress(codec);
-    }
-
-    /// Counts of the sent and of the received bytes. None: neither side compresses.
-    pub fn compression(&self) -> Option<[Compression; 2]> {
-        self.path.compression()
-    }
-
-    /// The state of the seals. None: the connection is not sealed.
-    pub fn sealing(&self) -> Option<SealState> {
-        self.path.sealing()
-    }
-
     /// Bytes that the session has transmitted and the socket has not taken.
     pub fn held_bytes(&self) -> usize {
         self.path.held().len()
-    }
-
-    /// Whether the peer is on this host.
-    pub fn is_local(&self) -> bool {
-        self.path.is_local()
-    }
-
-    /// The addresses of both ends. None: the kernel does not say.
-    pub fn ends(&self) -> Option<Ends> {
-        let (own, peer) = self.path.ends()?;
-        Some(Ends { own, peer })
-    }
-
-    /// The socket.
-    pub fn socket(&self) -> BorrowedFd<'_> {
-        self.path.socket().as_fd()
-    }
-
-    /// The descriptor that the VM watches.
-    pub fn fd(&self) -> RawFd {
-        self.fd
     }
 
     /// Asks the VM to tell when the socket is readable. False: it cannot.
@@ -236,11 +184,6 @@ impl Tcp {
         self.path.take_codec()
     }
 
-    /// Resets the connection. [`Self::close`] must follow.
-    pub fn reset(&self) {
-        self.path.reset();
-    }
-
     /// Ends the connection after the written bytes, which the peer reads first.
     pub fn finish(self, port: Port) {
         let held = VecDeque::from(self.path.held().to_vec());
@@ -248,11 +191,6 @@ impl Tcp {
         if self.is_watched {
             port.unwatch(self.fd);
         }
-    }
-
-    /// Another descriptor of the socket, for the caller to close.
-    pub fn duplicate(&self) -> std::io::Result<OwnedFd> {
-        descriptors::copy_of(self.path.socket().as_fd())
     }
 }
 

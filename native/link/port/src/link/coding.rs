@@ -83,7 +83,7 @@ const _: () = assert!(SEALING.len() <= ANSWER_NUMBERS && COMPRESSION.len() <= AN
 impl Link {
     /// The numbers of [`SEALING`]; none if TCP is not sealed.
     pub fn sealing(&self) -> Vec<u64> {
-        let seals = self.tcp.as_ref().and_then(|tcp| tcp.sealing());
+        let seals = self.tcp.as_ref().and_then(|tcp| tcp.path.sealing());
         seals.map_or_else(Vec::new, |seals| values(SEALING, &seals))
     }
 
@@ -95,7 +95,7 @@ impl Link {
 
     /// The counts of compression over the TCP connections that are gone, and over this one.
     pub(super) fn compressed(&self, tcp: Option<&Tcp>) -> Option<[Compression; 2]> {
-        let Some([sent, received]) = tcp.and_then(Tcp::compression) else {
+        let Some([sent, received]) = tcp.and_then(|tcp| tcp.path.compression()) else {
             return self.past_compression;
         };
         let mut all = self.past_compression.unwrap_or_default();

@@ -41,7 +41,7 @@ impl Link {
             let _more = queue.transmit(&mut self.session);
         }
         if let Some(tcp) = self.tcp.take_if(|_| self.paths.is_held(Path::Tcp)) {
-            tcp.reset();
+            tcp.path.reset();
             tcp.close(port);
         }
         if let Some(mut tcp) = self.tcp.take() {

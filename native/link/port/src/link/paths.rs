@@ -1,11 +1,12 @@
 //! Paths that come and go.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use inet_rdma_engine::connection::Closed;
-use inet_rdma_path_tcp::Codec;
+use inet_rdma_path_tcp::{Codec, TcpPath, descriptors};
 use inet_rdma_paths::Path;
 use inet_rdma_session::{QueuePairId, Standing};
 
@@ -15,7 +16,7 @@ use super::{Fate, Link};
 use crate::handover::{self, Carried};
 use crate::port::Port;
 use crate::queue::Queue;
-use crate::tcp::{Ends, Tcp};
+use crate::tcp::Tcp;
 
 /// The window of a TCP connection within one host: more bytes under way give no throughput and delay the small packets
 /// behind them.
@@ -118,7 +119,7 @@ impl Link {
         let Some(tcp) = self.tcp.take() else { return };
         self.paths.remove(Path::Tcp);
         // To the peer an end in order would mean that this process has ended.
-        tcp.reset();
+        tcp.path.reset();
         self.past_compression = self.compressed(Some(&tcp));
         self.codec = tcp.close(port);
         self.session.lose_tcp();
@@ -271,19 +272,20 @@ impl Link {
 
     /// A path over this connection.
     fn adopt(&mut self, socket: OwnedFd, sealing: Option<&Sealing<'_>>) -> io::Result<Tcp> {
-        let mut tcp = Tcp::adopt(socket);
+        let mut path = TcpPath::adopt(socket);
         if let Some(sealing) = sealing {
-            tcp.seal(&sealing.protection(&self.secret, self.session.role())?);
+            path.seal(&sealing.protection(&self.secret, self.session.role())?);
         }
-        tcp.compress(std::mem::take(&mut self.codec));
-        Ok(tcp)
+        path.compress(std::mem::take(&mut self.codec));
+        Ok(Tcp::new(path))
     }
 
     fn add_tcp(&mut self, tcp: Tcp) {
-        if tcp.is_local() {
+        let ends = tcp.path.ends();
+        if ends.is_some_and(|(own, peer)| own.ip() == peer.ip()) {
             self.session.set_window(WINDOW_BYTES_LOCAL);
         }
-        self.ends = self.ends.or_else(|| tcp.ends());
+        self.ends = self.ends.or(ends);
         self.tcp = Some(tcp);
         self.paths.add(Path::Tcp);
         self.note_carried();
@@ -333,7 +335,7 @@ impl Link {
             // The queue pair was lost, or this node stood still, while the attempt was under way: both sides continue
             // without it, by another attempt.
             if let Ok(socket) = socket {
-                Tcp::adopt(socket).reset();
+                TcpPath::adopt(socket).reset();
             }
             self.tell_lost(port, Loss::QUEUE_PAIR);
             self.schedule(port);
@@ -349,7 +351,7 @@ impl Link {
             }
         };
         if self.is_started && !tcp.watch(port) {
-            tcp.reset();
+            tcp.path.reset();
             self.codec = tcp.close(port);
             self.tell_lost(port, Loss::SYSTEM_LIMIT);
             self.schedule(port);
@@ -373,18 +375,18 @@ impl Link {
         }
     }
 
-    /// The addresses of the TCP connection on which the link began.
-    pub fn ends(&self) -> Option<Ends> {
+    /// The addresses of the TCP connection on which the link began: this side's, then the peer's.
+    pub fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
         self.ends
     }
 
     /// The socket of the present TCP connection.
     pub fn tcp_socket(&self) -> Option<BorrowedFd<'_>> {
-        self.tcp.as_ref().map(Tcp::socket)
+        self.tcp.as_ref().map(|tcp| tcp.path.socket().as_fd())
     }
 
     /// Lends another descriptor of the TCP connection, until [`handover::take_back`].
     pub fn lend_tcp(&self) -> Option<RawFd> {
-        Some(handover::lend(self.tcp.as_ref()?.duplicate().ok()?))
+        Some(handover::lend(descriptors::copy_of(self.tcp_socket()?).ok()?))
     }
 }

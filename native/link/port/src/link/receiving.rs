@@ -18,7 +18,7 @@ use crate::tcp::Tcp;
 impl Link {
     /// One of the descriptors is readable.
     pub fn handle_event(&mut self, port: Port, fd: RawFd) -> Fate {
-        let fate = if self.tcp.as_ref().is_some_and(|tcp| tcp.fd() == fd) {
+        let fate = if self.tcp.as_ref().is_some_and(|tcp| tcp.fd == fd) {
             self.receive(port)
         } else if let Some(queue) = self.queue.as_mut().filter(|queue| queue.has_fd(fd)) {
             queue.handle_event(fd);
@@ -42,7 +42,7 @@ impl Link {
 
     /// The TCP socket is writable.
     pub fn handle_writable(&mut self, port: Port, fd: RawFd) {
-        if let Some(tcp) = self.tcp.as_mut().filter(|tcp| tcp.fd() == fd) {
+        if let Some(tcp) = self.tcp.as_mut().filter(|tcp| tcp.fd == fd) {
             tcp.handle_writable();
             self.transmit(port);
         }

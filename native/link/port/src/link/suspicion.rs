@@ -106,7 +106,7 @@ impl Link {
 
     /// The TCP connection, which was held, has answered.
     fn handle_released(&mut self, port: Port) {
-        if self.tcp.as_ref().is_some_and(|tcp| tcp.sealing().is_some()) {
+        if self.tcp.as_ref().is_some_and(|tcp| tcp.path.sealing().is_some()) {
             // Told as a loss alone.
             let _notice = self.paths.poll_notice();
             self.lose_tcp(port, Loss::WOKE);
