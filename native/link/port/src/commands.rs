@@ -135,16 +135,19 @@ pub(crate) struct Contents {
     pub lent: Option<Lent>,
 }
 
+/// Executes a command. Returns the number of bytes of its answer; None is the caller's badarg.
 pub(crate) fn execute(
     port: Port,
     Contents { link, reserved, lent }: &mut Contents,
     command: u32,
     argument: &[u8],
     answer: &mut UninitSlice,
-) -> (isize, Fate) {
+) -> (Option<usize>, Fate) {
     if let Some(request) = inet::request_of(command) {
-        let bytes = put(answer, &inet::answer(link.as_ref(), request, argument));
-        return (bytes.map_or(-1, |bytes| bytes as isize), Fate::Lives);
+        return (
+            put(answer, &inet::answer(link.as_ref(), request, argument)),
+            Fate::Lives,
+        );
     }
     descriptors::refill();
     let mut fields = Fields(argument);
@@ -164,12 +167,13 @@ pub(crate) fn execute(
         (command::CARRY, Some(link)) => carry(port, link, &mut fields),
         (command::ADOPT, link @ None) => adopt(link, &mut fields, answer),
         (command::ATTACH, Some(link)) => attach(link, reserved, &mut fields),
-        (command::RESUME, Some(link)) => return resume(port, link, reserved, &mut fields, answer),
+        (command::RESUME, Some(link)) => {
+            return resume(port, link, reserved, &mut fields, answer).unwrap_or((None, Fate::Lives));
+        }
         (command, Some(link)) => command_of(port, link, command, argument, answer),
         _ => None,
     };
-    // -1 is the caller's badarg.
-    (answered.map_or(-1, |bytes| bytes as isize), Fate::Lives)
+    (answered, Fate::Lives)
 }
 
 /// Puts bytes into the VM's memory for the answer; returns their number.
@@ -182,21 +186,16 @@ fn put(answer: &mut UninitSlice, bytes: &[u8]) -> Option<usize> {
 }
 
 /// `<<1>>`; nothing: false.
-pub(crate) fn answer_whether(is_done: bool, answer: &mut UninitSlice) -> isize {
+pub(crate) fn answer_whether(is_done: bool, answer: &mut UninitSlice) -> Option<usize> {
     match is_done {
-        true => put(answer, &[1]).map_or(-1, |bytes| bytes as isize),
-        false => 0,
+        true => put(answer, &[1]),
+        false => Some(0),
     }
 }
 
 fn put_numbers(answer: &mut UninitSlice, numbers: &[u64]) -> Option<usize> {
-    if size_of_val(numbers) > answer.len() {
-        return None;
-    }
-    for (place, number) in (0..).step_by(size_of::<u64>()).zip(numbers) {
-        answer[place..place + size_of::<u64>()].copy_from_slice(&number.to_ne_bytes());
-    }
-    Some(size_of_val(numbers))
+    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
+    put(answer, &bytes)
 }
 
 fn carry(port: Port, link: &mut Link, fields: &mut Fields<'_>) -> Option<usize> {
@@ -224,10 +223,7 @@ fn reserve(reserved: &mut Option<Reserved>, answer: &mut UninitSlice) -> Option<
     if reserved.is_none() {
         *reserved = Reserved::new().ok();
     }
-    match reserved {
-        Some(_) => put(answer, &[1]),
-        None => Some(0),
-    }
+    answer_whether(reserved.is_some(), answer)
 }
 
 /// A descriptor of the port's own.
@@ -246,102 +242,73 @@ fn attach(link: &mut Link, reserved: &mut Option<Reserved>, fields: &mut Fields<
     Some(0)
 }
 
+/// None: fields are missing.
 fn resume(
     port: Port,
     link: &mut Link,
     reserved: &mut Option<Reserved>,
     fields: &mut Fields<'_>,
     answer: &mut UninitSlice,
-) -> (isize, Fate) {
-    let parsed = (|| {
-        let (attempt, socket) = (fields.u64()?, fields.socket()?);
-        let theirs = standing(fields.u64()?, fields.u64()?);
-        Some((attempt, socket, theirs, fields.sealing()?))
-    })();
-    let Some((attempt, socket, theirs, sealing)) = parsed else {
-        return (-1, Fate::Lives);
+) -> Option<(Option<usize>, Fate)> {
+    let (attempt, socket) = (fields.u64()?, fields.socket()?);
+    let theirs = Standing {
+        received: Position(fields.u64()?),
+        path: Some(fields.u64()?).filter(|&path| path != 0),
     };
-    match link.resume(port, attempt, own(socket, reserved), theirs, sealing.as_ref()) {
-        None => (0, Fate::Lives),
-        Some(fate) => (put(answer, &[1]).map_or(-1, |bytes| bytes as isize), fate),
-    }
-}
-
-fn standing(received: u64, path: u64) -> Standing {
-    Standing {
-        received: Position(received),
-        path: (path != 0).then_some(path),
-    }
+    let sealing = fields.sealing()?;
+    let resumed = link.resume(port, attempt, own(socket, reserved), theirs, sealing.as_ref());
+    Some((
+        answer_whether(resumed.is_some(), answer),
+        resumed.unwrap_or(Fate::Lives),
+    ))
 }
 
 fn command_of(port: Port, link: &mut Link, command: u32, argument: &[u8], answer: &mut UninitSlice) -> Option<usize> {
     let mut fields = Fields(argument);
     match command {
-        command::START => link.start(port).then_some(0),
+        command::START => return link.start(port).then_some(0),
         // If the connection is over, the port ends next.
-        command::TICK => {
-            link.tick(port);
-            Some(0)
-        }
+        command::TICK => link.tick(port),
         command::PACKETS => {
             let (received, sent) = link.packets();
-            put_numbers(answer, &[received, sent, link.unsent_bytes()])
+            return put_numbers(answer, &[received, sent, link.unsent_bytes()]);
         }
-        command::WATCH => {
-            link.watch(port);
-            Some(0)
-        }
-        command::SEALING => put_numbers(answer, &link.sealing()),
-        command::COMPRESSION => put_numbers(answer, &link.compression()),
-        command::MOVE => link.move_to_queue(port).then_some(0),
-        command::SUSPEND => match link.suspend(port, fields.u64()?) {
-            Some(standing) => put_numbers(answer, &[standing.received.0, standing.path.unwrap_or(0)]),
-            None => Some(0),
-        },
-        command::ABANDON => {
-            link.abandon(port, fields.u64()?);
-            Some(0)
-        }
-        command::PROVE => put(answer, &link.secret().prove(argument)),
-        command::VERIFY => {
-            let proof = fields.bytes(PROOF_BYTES)?;
-            match link.secret().is_proof(fields.0, proof) {
-                true => put(answer, &[1]),
-                false => Some(0),
+        command::WATCH => link.watch(port),
+        command::SEALING => return put_numbers(answer, &link.sealing()),
+        command::COMPRESSION => return put_numbers(answer, &link.compression()),
+        command::MOVE => return link.move_to_queue(port).then_some(0),
+        command::SUSPEND => {
+            if let Some(standing) = link.suspend(port, fields.u64()?) {
+                return put_numbers(answer, &[standing.received.0, standing.path.unwrap_or(0)]);
             }
         }
-        command::ATTEMPT if argument.is_empty() => put_numbers(answer, &[link.next_attempt()]),
-        command::ATTEMPT => match link.accepts(fields.u64()?) {
-            true => put(answer, argument),
-            false => Some(0),
-        },
-        command::CONTROL => link.control(port, argument).then_some(0),
-        command::DROP => {
-            link.drop_unused_queue(port);
-            Some(0)
+        command::ABANDON => link.abandon(port, fields.u64()?),
+        command::PROVE => return put(answer, &link.secret().prove(argument)),
+        command::VERIFY => {
+            let proof = fields.bytes(PROOF_BYTES)?;
+            return answer_whether(link.secret().is_proof(fields.0, proof), answer);
         }
-        command::RETURN => match link.return_to_tcp(port) {
-            true => put(answer, &[1]),
-            false => Some(0),
-        },
+        command::ATTEMPT if argument.is_empty() => return put_numbers(answer, &[link.next_attempt()]),
+        command::ATTEMPT => {
+            if link.accepts(fields.u64()?) {
+                return put(answer, argument);
+            }
+        }
+        command::CONTROL => return link.control(port, argument).then_some(0),
+        command::DROP => link.drop_unused_queue(port),
+        command::RETURN => return answer_whether(link.return_to_tcp(port), answer),
         command::SUSPICION => {
             let after_ms = fields.u32()?;
             link.set_patience(port, (after_ms > 0).then(|| Duration::from_millis(after_ms.into())));
-            Some(0)
         }
-        command::SUSPECT => {
-            link.suspect(port);
-            Some(0)
-        }
+        command::SUSPECT => link.suspect(port),
         command::COUNTS => {
             let [first] = fields.array()?;
-            put_numbers(answer, &link.counts(first.into()))
+            return put_numbers(answer, &link.counts(first.into()));
         }
-        command::ROUND_TRIPS => put_numbers(answer, &link.round_trips()),
-        command::SOCKET => {
-            let socket = link.lend_tcp()?;
-            put(answer, &socket.to_ne_bytes())
-        }
-        _ => None,
+        command::ROUND_TRIPS => return put_numbers(answer, &link.round_trips()),
+        command::SOCKET => return put(answer, &link.lend_tcp()?.to_ne_bytes()),
+        _ => return None,
     }
+    Some(0)
 }

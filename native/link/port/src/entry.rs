@@ -11,7 +11,7 @@ use inet_rdma_path_tcp::descriptors;
 
 use crate::commands::{self, Contents};
 use crate::handover;
-use crate::link::Fate;
+use crate::link::{Fate, Link};
 use crate::port::{Packet, Port};
 use crate::sys;
 
@@ -110,39 +110,41 @@ unsafe extern "C" fn stop(data: sys::ErlDrvData) {
     let _said_when_it_happened = catch_unwind(AssertUnwindSafe(move || link.close(port)));
 }
 
+/// Runs one callback for the port's link, if it has one.
+///
+/// # Safety
+/// As of [`callback`].
+unsafe fn link_callback(data: sys::ErlDrvData, run: impl FnOnce(Port, &mut Link) -> Fate) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        callback(data, (), |port, contents| {
+            let link = contents.link.as_mut();
+            ((), link.map_or(Fate::Lives, |link| run(port, link)))
+        });
+    }
+}
+
 unsafe extern "C" fn outputv(data: sys::ErlDrvData, vector: *mut sys::ErlIOVec) {
     // SAFETY: a callback of the VM.
     unsafe {
-        callback(data, (), |port, contents| {
-            if let Some(link) = &mut contents.link {
-                link.send(port, &Packet::during_callback(vector));
-            }
-            ((), Fate::Lives)
+        link_callback(data, |port, link| {
+            link.send(port, &Packet::during_callback(vector));
+            Fate::Lives
         });
     }
 }
 
 unsafe extern "C" fn ready_input(data: sys::ErlDrvData, event: sys::ErlDrvEvent) {
     // SAFETY: a callback of the VM.
-    unsafe {
-        callback(data, (), |port, contents| {
-            let fate = contents
-                .link
-                .as_mut()
-                .map(|link| link.handle_event(port, descriptor(event)));
-            ((), fate.unwrap_or(Fate::Lives))
-        });
-    }
+    unsafe { link_callback(data, |port, link| link.handle_event(port, descriptor(event))) };
 }
 
 unsafe extern "C" fn ready_output(data: sys::ErlDrvData, event: sys::ErlDrvEvent) {
     // SAFETY: a callback of the VM.
     unsafe {
-        callback(data, (), |port, contents| {
-            if let Some(link) = &mut contents.link {
-                link.handle_writable(port, descriptor(event));
-            }
-            ((), Fate::Lives)
+        link_callback(data, |port, link| {
+            link.handle_writable(port, descriptor(event));
+            Fate::Lives
         });
     }
 }
@@ -155,22 +157,15 @@ unsafe extern "C" fn emergency_close(_data: sys::ErlDrvData) {
 
 unsafe extern "C" fn timeout(data: sys::ErlDrvData) {
     // SAFETY: a callback of the VM.
-    unsafe {
-        callback(data, (), |port, contents| {
-            let fate = contents.link.as_mut().map(|link| link.handle_timeout(port));
-            ((), fate.unwrap_or(Fate::Lives))
-        });
-    }
+    unsafe { link_callback(data, |port, link| link.handle_timeout(port)) };
 }
 
 unsafe extern "C" fn flush(data: sys::ErlDrvData) {
     // SAFETY: a callback of the VM.
     unsafe {
-        callback(data, (), |port, contents| {
-            if let Some(link) = &mut contents.link {
-                link.flush(port);
-            }
-            ((), Fate::Lives)
+        link_callback(data, |port, link| {
+            link.flush(port);
+            Fate::Lives
         });
     }
 }
@@ -192,12 +187,13 @@ unsafe extern "C" fn control(
     // SAFETY: the VM gives room for this many bytes, which nothing has written; an answer that fits is left there.
     let room = unsafe { UninitSlice::from_raw_parts_mut((*answer).cast::<u8>(), answer_bytes) };
     // SAFETY: a callback of the VM.
-    unsafe {
-        callback(data, -1, |port, contents| match (command, &contents.link) {
+    let answered = unsafe {
+        callback(data, None, |port, contents| match (command, &contents.link) {
             (commands::OPEN, None) => (commands::answer_whether(open_named(port), room), Fate::Lives),
             _ => commands::execute(port, contents, command, argument, room),
         })
-    }
+    };
+    answered.map_or(-1, |bytes| bytes as isize)
 }
 
 /// The VM calls it on any thread, also after `stop`.
