@@ -37,6 +37,11 @@ const TYPE_STREAM: u32 = 1;
 /// `INET_F_OPEN` and `INET_F_ACTIVE`: connected.
 const STATUS_CONNECTED: u32 = 0x0001 | 0x0004;
 
+/// `INET_STAT_RECV_OCT`
+const OCTETS_RECEIVED: u8 = 9;
+/// `INET_STAT_SEND_OCT`
+const OCTETS_SENT: u8 = 10;
+
 /// Options of the VM's own: number, and the value that a distribution socket of inet_tcp has.
 const LOCAL_OPTIONS: &[(u8, u32)] = &[
     // header 0, active true, packet 4, deliver port, exit_on_close true
@@ -103,31 +108,15 @@ fn kind(link: &Link) -> Reply {
 
 /// For each byte of the argument, `INET_STAT_*`: the byte, and the count in 4 bytes, of octets in 8 bytes.
 fn counts(link: &Link, wanted: &[u8]) -> Reply {
-    let counts = link.socket_counts();
     let mut reply = Vec::new();
     for &number in wanted {
+        let count = link.socket_count(number).ok_or("einval")?;
         reply.push(number);
-        let narrow = match number {
-            1 => counts.packets_received,
-            2 => counts.largest_received,
-            3 => counts.bytes_received / counts.packets_received.max(1),
-            4 => counts.deviation_received,
-            5 => counts.packets_sent,
-            6 => counts.largest_sent,
-            7 => counts.bytes_sent / counts.packets_sent.max(1),
-            8 => counts.bytes_pending,
-            9 => {
-                reply.extend_from_slice(&counts.bytes_received.to_be_bytes());
-                continue;
-            }
-            10 => {
-                reply.extend_from_slice(&counts.bytes_sent.to_be_bytes());
-                continue;
-            }
-            _ => return Err("einval"),
-        };
-        // As inet's own counts: the low 32 bits.
-        reply.extend_from_slice(&(narrow as u32).to_be_bytes());
+        match number {
+            OCTETS_RECEIVED | OCTETS_SENT => reply.extend(count.to_be_bytes()),
+            // As inet's own counts: the low 32 bits.
+            _ => reply.extend((count as u32).to_be_bytes()),
+        }
     }
     Ok(reply)
 }

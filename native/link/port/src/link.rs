@@ -39,7 +39,7 @@ use crate::block::{Block, Held};
 use crate::port::{Port, Process};
 use crate::queue::Queue;
 use crate::round_trips::RoundTrips;
-use crate::tally::{QueuePackets, QueueWork, Tally};
+use crate::tally::{QueueCounts, Tally};
 use crate::tcp::{Superseded, Tcp};
 
 /// The state of the port after a callback.
@@ -84,9 +84,8 @@ pub struct Link {
     stall: Stall,
     /// The process that gets [`notices`], and the messages of the peer's guard.
     guard: Option<Process>,
-    /// Packets and work of queue pairs that are gone.
-    past: QueuePackets,
-    past_work: QueueWork,
+    /// The counts of queue pairs that are gone.
+    past: QueueCounts,
     /// Counts of compression over TCP connections that are gone, of sent and of received bytes. None: neither side
     /// compressed.
     past_compression: Option<[Compression; 2]>,
@@ -133,8 +132,7 @@ impl Link {
             deadline: None,
             stall: Stall::default(),
             guard: None,
-            past: QueuePackets::default(),
-            past_work: QueueWork::default(),
+            past: QueueCounts::default(),
             past_compression: None,
             changes: Changes::default(),
             attempt_until: None,

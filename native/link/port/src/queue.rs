@@ -17,7 +17,7 @@ use crate::looking::{LookStep, Looking};
 use crate::notifications::Notifications;
 use crate::port::{Packet, Port};
 use crate::sharing::Sharing;
-use crate::tally::{QueuePackets, QueueWork, Tally};
+use crate::tally::{QueueCounts, Tally};
 
 /// Maximum that one callback gives to the VM; then other ports and processes have their turn.
 const READ_MAX: ReadLimit = ReadLimit {
@@ -365,17 +365,15 @@ impl Queue {
         self.asked.handle(now, self.carried.connection.ask(), due, retry)
     }
 
-    /// The packets that the session does not count.
-    pub fn packets(&self) -> QueuePackets {
-        QueuePackets {
-            received: self.connection().packets().0,
+    pub fn counts(&self) -> QueueCounts {
+        let all = self.connection().statistics();
+        QueueCounts {
+            packets_received: all.packets_received,
             ticks_sent: self.ticks,
+            credit_stalls: all.stream.credit_stalls,
+            wakeups_sent: all.wakeups_sent,
+            wakeups_received: all.wakeups_received,
         }
-    }
-
-    /// The work that it has done.
-    pub fn work(&self) -> QueueWork {
-        self.connection().statistics().into()
     }
 
     /// Number of bytes that the peer has read, as it has acknowledged.

@@ -2,28 +2,14 @@
 
 use std::ops::AddAssign;
 
-use inet_rdma_engine::connection::Statistics;
 use inet_rdma_session::LENGTH_BYTES;
 
-/// Packets of queue pairs that the session does not count.
+/// What queue pairs have done, beside what the session counts.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct QueuePackets {
-    /// Received, ticks included.
-    pub received: u64,
-    /// Ticks sent.
+pub struct QueueCounts {
+    /// Packets received, ticks included.
+    pub packets_received: u64,
     pub ticks_sent: u64,
-}
-
-impl AddAssign for QueuePackets {
-    fn add_assign(&mut self, more: QueuePackets) {
-        self.received += more.received;
-        self.ticks_sent += more.ticks_sent;
-    }
-}
-
-/// The work of queue pairs.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct QueueWork {
     /// Transfers that waited for a free receive slot of the peer.
     pub credit_stalls: u64,
     /// Wake-ups of the peer that cost a system call.
@@ -32,18 +18,10 @@ pub struct QueueWork {
     pub wakeups_received: u64,
 }
 
-impl From<Statistics> for QueueWork {
-    fn from(all: Statistics) -> QueueWork {
-        QueueWork {
-            credit_stalls: all.stream.credit_stalls,
-            wakeups_sent: all.wakeups_sent,
-            wakeups_received: all.wakeups_received,
-        }
-    }
-}
-
-impl AddAssign for QueueWork {
-    fn add_assign(&mut self, more: QueueWork) {
+impl AddAssign for QueueCounts {
+    fn add_assign(&mut self, more: QueueCounts) {
+        self.packets_received += more.packets_received;
+        self.ticks_sent += more.ticks_sent;
         self.credit_stalls += more.credit_stalls;
         self.wakeups_sent += more.wakeups_sent;
         self.wakeups_received += more.wakeups_received;
@@ -53,10 +31,10 @@ impl AddAssign for QueueWork {
 /// Sizes of packets with their lengths, whichever path carries them. Ticks are left out.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Tally {
-    largest_sent: u64,
+    pub largest_sent: u64,
     received: u64,
-    bytes_received: u64,
-    largest_received: u64,
+    pub bytes_received: u64,
+    pub largest_received: u64,
     /// The sum of the squares, as an f64, which takes any number of packets.
     squares_received: f64,
 }
@@ -74,21 +52,6 @@ impl Tally {
         self.bytes_received += size;
         self.largest_received = self.largest_received.max(size);
         self.squares_received += size as f64 * size as f64;
-    }
-
-    /// Size of the largest packet sent.
-    pub fn largest_sent(&self) -> u64 {
-        self.largest_sent
-    }
-
-    /// Size of the largest packet received.
-    pub fn largest_received(&self) -> u64 {
-        self.largest_received
-    }
-
-    /// Bytes of all packets received.
-    pub fn bytes_received(&self) -> u64 {
-        self.bytes_received
     }
 
     /// The standard deviation of the sizes received, in bytes.

@@ -8,7 +8,7 @@ use super::Link;
 use crate::numbers::{ANSWER_NUMBERS, Number, values};
 use crate::queue::Queue;
 use crate::round_trips::ROUND_TRIPS;
-use crate::tally::QueueWork;
+use crate::tally::QueueCounts;
 use crate::tcp::Tcp;
 
 /// What a link counts over all its paths, by the keys of the carrier's `inet_rdma_counts`; `has_tcp` and
@@ -22,12 +22,12 @@ pub(crate) const COUNTS: &[Number<Link>] = &[
     ("bytes_sent", |link| link.session.counts().bytes_sent),
     ("bytes_pending", Link::unsent_bytes),
     ("bytes_unacknowledged", |link| link.session.logged_bytes() as u64),
-    ("packet_bytes_received", |link| link.tally.bytes_received()),
-    ("largest_packet_received", |link| link.tally.largest_received()),
+    ("packet_bytes_received", |link| link.tally.bytes_received),
+    ("largest_packet_received", |link| link.tally.largest_received),
     ("packet_deviation_received", |link| {
         link.tally.deviation_received().to_bits()
     }),
-    ("largest_packet_sent", |link| link.tally.largest_sent()),
+    ("largest_packet_sent", |link| link.tally.largest_sent),
     ("losses", |link| link.changes.losses),
     ("resumes", |link| link.changes.resumes),
     ("moves", |link| link.changes.moves),
@@ -36,9 +36,9 @@ pub(crate) const COUNTS: &[Number<Link>] = &[
     }),
     ("suspicions", |link| link.paths.counts().suspicions),
     ("false_suspicions", |link| link.paths.counts().false_suspicions),
-    ("credit_stalls", |link| link.queue_work().credit_stalls),
-    ("wakeups_sent", |link| link.queue_work().wakeups_sent),
-    ("wakeups_received", |link| link.queue_work().wakeups_received),
+    ("credit_stalls", |link| link.queue_counts().credit_stalls),
+    ("wakeups_sent", |link| link.queue_counts().wakeups_sent),
+    ("wakeups_received", |link| link.queue_counts().wakeups_received),
     ("path_state", |link| match link.state().state {
         State::Carried => 0,
         State::Suspected => 1,
@@ -52,35 +52,22 @@ pub(crate) const COUNTS: &[Number<Link>] = &[
     }),
 ];
 
-/// What `inet:getstat/1` says of a link, over all its paths: averages are left to the reader.
-pub struct SocketCounts {
-    pub packets_received: u64,
-    pub packets_sent: u64,
-    pub bytes_received: u64,
-    pub bytes_sent: u64,
-    pub bytes_pending: u64,
-    pub largest_received: u64,
-    pub largest_sent: u64,
-    pub deviation_received: u64,
-}
-
 impl Link {
     /// Packets received and sent, ticks included.
     pub fn packets(&self) -> (u64, u64) {
         let counts = self.session.counts();
-        let mut queues = self.past;
-        queues += self.queue.as_ref().map(Queue::packets).unwrap_or_default();
+        let queues = self.queue_counts();
         (
-            counts.packets_received + queues.received,
+            counts.packets_received + queues.packets_received,
             counts.packets_sent + queues.ticks_sent,
         )
     }
 
-    /// The work of all queue pairs.
-    fn queue_work(&self) -> QueueWork {
-        let mut work = self.past_work;
-        work += self.queue.as_ref().map(Queue::work).unwrap_or_default();
-        work
+    /// The counts of all queue pairs.
+    fn queue_counts(&self) -> QueueCounts {
+        let mut counts = self.past;
+        counts += self.queue.as_ref().map(Queue::counts).unwrap_or_default();
+        counts
     }
 
     /// Bytes that wait for room.
@@ -88,19 +75,23 @@ impl Link {
         (self.session.unsent_bytes() + self.tcp.as_ref().map_or(0, Tcp::held_bytes)) as u64
     }
 
-    /// The counts of a socket.
-    pub fn socket_counts(&self) -> SocketCounts {
+    /// What `inet:getstat/1` says of a link, over all its paths, by the numbers `INET_STAT_*` of kernel's inet_int.hrl.
+    pub fn socket_count(&self, number: u8) -> Option<u64> {
         let (packets_received, packets_sent) = self.packets();
-        SocketCounts {
-            packets_received,
-            packets_sent,
-            bytes_received: self.tally.bytes_received(),
-            bytes_sent: self.session.counts().bytes_sent,
-            bytes_pending: self.unsent_bytes(),
-            largest_received: self.tally.largest_received(),
-            largest_sent: self.tally.largest_sent(),
-            deviation_received: self.tally.deviation_received() as u64,
-        }
+        let (bytes_received, bytes_sent) = (self.tally.bytes_received, self.session.counts().bytes_sent);
+        Some(match number {
+            1 => packets_received,
+            2 => self.tally.largest_received,
+            3 => bytes_received / packets_received.max(1),
+            4 => self.tally.deviation_received() as u64,
+            5 => packets_sent,
+            6 => self.tally.largest_sent,
+            7 => bytes_sent / packets_sent.max(1),
+            8 => self.unsent_bytes(),
+            9 => bytes_received,
+            10 => bytes_sent,
+            _ => return None,
+        })
     }
 
     /// The numbers of [`COUNTS`] from `first` on, as many as an answer takes.

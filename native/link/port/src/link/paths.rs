@@ -178,8 +178,7 @@ impl Link {
     }
 
     pub(super) fn drop_queue(&mut self, port: Port, queue: Queue) {
-        self.past += queue.packets();
-        self.past_work += queue.work();
+        self.past += queue.counts();
         queue.close(port);
     }
 
