@@ -15,7 +15,6 @@ mod coding;
 mod counts;
 mod ending;
 mod guard;
-mod notices;
 mod paths;
 mod receiving;
 mod sending;
@@ -33,7 +32,7 @@ use inet_rdma_session::{Role, Session};
 pub use self::coding::Sealing;
 pub(crate) use self::coding::{COMPRESSION, SEALING, cipher};
 pub(crate) use self::counts::COUNTS;
-use self::notices::Loss;
+use self::guard::Loss;
 use self::timer::Timer;
 use crate::block::{Block, Held};
 use crate::port::{Port, Process};
@@ -82,7 +81,7 @@ pub struct Link {
     deadline: Option<Instant>,
     /// Whether the port is busy, and the peer takes bytes.
     stall: Stall,
-    /// The process that gets [`notices`], and the messages of the peer's guard.
+    /// The process that gets notices of [`guard`], and the messages of the peer's guard.
     guard: Option<Process>,
     /// The counts of queue pairs that are gone.
     past: QueueCounts,

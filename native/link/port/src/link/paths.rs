@@ -11,7 +11,7 @@ use inet_rdma_paths::Path;
 use inet_rdma_session::{QueuePairId, Standing};
 
 use super::coding::Sealing;
-use super::notices::{Loss, RESTORED, RETURNED};
+use super::guard::Loss;
 use super::{Fate, Link};
 use crate::handover::{self, Carried};
 use crate::port::Port;
@@ -111,7 +111,7 @@ impl Link {
 
     pub(super) fn left_queue(&mut self, port: Port) {
         self.is_returning = false;
-        self.tell(port, RETURNED);
+        self.tell(port, c"returned");
         self.look_whether_earned(port);
     }
 
@@ -358,7 +358,7 @@ impl Link {
         }
         self.add_tcp(tcp);
         self.changes.resumes += 1;
-        self.tell(port, RESTORED);
+        self.tell(port, c"restored");
         self.transmit(port);
         self.schedule(port);
         Some(Fate::Lives)

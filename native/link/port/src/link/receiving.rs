@@ -8,7 +8,6 @@ use inet_rdma_path_tcp::ReceiveError;
 use inet_rdma_paths::Path;
 use inet_rdma_session::Event;
 
-use super::notices::{MOVED, PEER_CLOSED};
 use super::timer::Timer;
 use super::{Fate, Link};
 use crate::port::Port;
@@ -131,7 +130,7 @@ impl Link {
                 Event::Moved => {
                     self.changes.moves += 1;
                     self.begin_queue();
-                    self.tell(port, MOVED);
+                    self.tell(port, c"moved");
                 }
                 Event::Returned => {
                     if self.session.has_left_queue() {
@@ -143,7 +142,7 @@ impl Link {
                 Event::Echoed(number) => self.round_trips.handle_answer(number, Instant::now()),
                 // All its packets have come.
                 Event::Ended => {
-                    self.tell(port, PEER_CLOSED);
+                    self.tell(port, c"peer_closed");
                     return Fate::Ends;
                 }
             }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use inet_rdma_paths::{Look, Notice, Path};
 
 use super::Link;
-use super::notices::{Loss, SUSPECTED, TRUSTED};
+use super::guard::Loss;
 use crate::port::Port;
 use crate::queue::Queue;
 use crate::tcp::Tcp;
@@ -119,8 +119,8 @@ impl Link {
     fn tell_suspicion(&mut self, port: Port) {
         match self.paths.poll_notice() {
             None => {}
-            Some(Notice::Suspected) => self.tell(port, SUSPECTED),
-            Some(Notice::Trusted) => self.tell(port, TRUSTED),
+            Some(Notice::Suspected) => self.tell(port, c"suspected"),
+            Some(Notice::Trusted) => self.tell(port, c"trusted"),
         }
     }
 }
