@@ -4,8 +4,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use inet_rdma_engine::attempt::{self, Attempt, Notify, Outcome};
-use inet_rdma_fabric::{Fabric, FabricError, FabricName, ListenOptions};
+use inet_rdma_engine::attempt::{self, Attempt, Made, Notify, Outcome};
+use inet_rdma_fabric::{Fabric, FabricError, FabricName, ListenOptions, Parameters};
 use inet_rdma_fabric_shm::directory::{SharedDirectory, SocketName};
 use inet_rdma_socket::auto::AutoFabric;
 use rustler::{Atom, Binary, Encoder, Env, NewBinary, NifResult, OwnedEnv, Resource, ResourceArc, Term};
@@ -21,7 +21,8 @@ use crate::terms;
 
 /// The resource behind the Erlang term `Attempt`.
 pub struct AttemptResource {
-    id: u64,
+    /// Names the attempt in its message, and later the connection that it becomes.
+    pub id: u64,
     attempt: Attempt,
     config: Config,
 }
@@ -30,16 +31,6 @@ pub struct AttemptResource {
 impl Resource for AttemptResource {}
 
 impl AttemptResource {
-    /// Names the attempt in its message, and later the connection that it becomes.
-    pub fn id(&self) -> u64 {
-        self.id
-    }
-
-    /// The options of the attempt.
-    pub fn config(&self) -> &Config {
-        &self.config
-    }
-
     /// Takes the queue pair, and the reason for its fabric in words; a second call is an error. None: the attempt has
     /// not ended; the message `connected` tells when it has.
     pub fn take(&self) -> Option<Outcome> {
@@ -98,17 +89,30 @@ fn connect<'a>(
     let port = u16::try_from(port).map_err(|_| rustler::Error::BadArg)?;
     let from = optional(from)?;
     let to = SocketAddr::new(parse(address)?, port);
+    Ok(connecting(env, token, timeout_ms, config, move |parameters, left| {
+        AutoFabric(fabric.0).connect_because(from, to, parameters, left)
+    }))
+}
+
+/// `{ok, Attempt, Id} | {error, Reason}`: connects by this function, which gets the time that is left.
+fn connecting<'a>(
+    env: Env<'a>,
+    token: u64,
+    timeout_ms: u64,
+    config: Config,
+    connect: impl FnOnce(&Parameters, Duration) -> Result<Made, FabricError> + Send + 'static,
+) -> Term<'a> {
     let id = next_id();
     let parameters = config.parameters(id, token);
     let attempt = Attempt::connect(
         Duration::from_millis(timeout_ms),
-        move |left| AutoFabric(fabric.0).connect_because(from, to, &parameters, left),
+        move |left| connect(&parameters, left),
         tell(env, id),
     );
-    Ok(match attempt {
+    match attempt {
         Ok(attempt) => (atoms::ok(), resource(id, attempt, config), id).encode(env),
         Err(error) => failed(env, &error),
-    })
+    }
 }
 
 /// `expect_shm(Token, TimeoutMs, Config) -> {ok, Attempt, Id, Port} | {error, Reason}`: waits for the peer whose hello
@@ -133,10 +137,8 @@ fn expect_shm<'a>(env: Env<'a>, token: u64, timeout_ms: u64, config: Config) -> 
 #[rustler::nif(schedule = "DirtyIo")]
 fn shm_file<'a>(env: Env<'a>, directory: Binary<'a>, users: Vec<u32>, config: Config) -> Term<'a> {
     let directory = SharedDirectory::new(&directory, users);
-    match Attempt::expect_in(&directory, &config.parameters(0, 0)) {
-        Ok(name) => (atoms::ok(), name.to_string()).encode(env),
-        Err(error) => failed(env, &error),
-    }
+    let name = Attempt::expect_in(&directory, &config.parameters(0, 0)).map(|name| name.to_string());
+    name.map_err(|error| terms::fabric_error(env, &error)).encode(env)
 }
 
 /// `check_shm_directory(Directory, Users, Config) -> ok | {error, Reason}`: whether [`shm_file`] would make a file in
@@ -144,10 +146,8 @@ fn shm_file<'a>(env: Env<'a>, directory: Binary<'a>, users: Vec<u32>, config: Co
 #[rustler::nif(schedule = "DirtyIo")]
 fn check_shm_directory<'a>(env: Env<'a>, directory: Binary<'a>, users: Vec<u32>, config: Config) -> Term<'a> {
     let directory = SharedDirectory::new(&directory, users);
-    match Attempt::check_directory(&directory, &config.parameters(0, 0)) {
-        Ok(()) => atoms::ok().encode(env),
-        Err(error) => failed(env, &error),
-    }
+    let checked = Attempt::check_directory(&directory, &config.parameters(0, 0));
+    terms::done(env, checked, terms::fabric_error)
 }
 
 /// `remove_shm_file() -> ok`: removes the file of [`shm_file`], whose next call makes another file.
@@ -173,17 +173,9 @@ fn connect_shm_file<'a>(
     check_token(token)?;
     let name: SocketName = name.parse().map_err(|_| rustler::Error::BadArg)?;
     let directory = SharedDirectory::new(&directory, users);
-    let id = next_id();
-    let parameters = config.parameters(id, token);
-    let attempt = Attempt::connect(
-        Duration::from_millis(timeout_ms),
-        move |left| attempt::connect_in(&directory, &name, &parameters, left),
-        tell(env, id),
-    );
-    Ok(match attempt {
-        Ok(attempt) => (atoms::ok(), resource(id, attempt, config), id).encode(env),
-        Err(error) => failed(env, &error),
-    })
+    Ok(connecting(env, token, timeout_ms, config, move |parameters, left| {
+        attempt::connect_in(&directory, &name, parameters, left)
+    }))
 }
 
 /// `expect(verbs | tcp, Address | <<>>, Token, TimeoutMs, Config) -> {ok, Attempt, Id, Port} | {error, Reason}`: opens
@@ -244,10 +236,8 @@ fn stream<'a>(env: Env<'a>, attempt: ResourceArc<AttemptResource>, protection: P
         Some(Err(error)) => return (atoms::error(), terms::attempt_error(env, &error)).encode(env),
         Some(Ok(made)) => made,
     };
-    match establish(env, qp, attempt.id(), attempt.config(), &protection, why) {
-        Ok(conn) => (atoms::ok(), conn).encode(env),
-        Err(closed) => (atoms::error(), terms::closed(env, &closed)).encode(env),
-    }
+    let conn = establish(env, qp, attempt.id, &attempt.config, protection.0.as_ref(), why);
+    conn.map_err(|closed| terms::closed(env, &closed)).encode(env)
 }
 
 /// `token() -> Token`: 64 random bits from the system, never 0.
@@ -276,7 +266,7 @@ fn parse(address: &str) -> NifResult<IpAddr> {
 }
 
 /// An address; None: the text is empty.
-fn optional(address: &str) -> NifResult<Option<IpAddr>> {
+pub fn optional(address: &str) -> NifResult<Option<IpAddr>> {
     match address {
         "" => Ok(None),
         text => parse(text).map(Some),

@@ -7,6 +7,7 @@ use inet_rdma_assembly::Framing;
 use inet_rdma_engine::VerbsFabric;
 use inet_rdma_engine::connection::Closed;
 use inet_rdma_fabric::QueuePair;
+use inet_rdma_records::Protection;
 use inet_rdma_socket::endpoint::Attachment;
 use inet_rdma_socket::stream_socket::{ActiveOption, Left, Refused, StreamSocket};
 use parking_lot::Mutex;
@@ -16,7 +17,6 @@ use crate::atoms;
 use crate::config::{Config, pollers};
 use crate::kept::KeptTerm;
 use crate::messages;
-use crate::protection::ProtectionOption;
 use crate::receipt::Receipt;
 use crate::registry::{self, Registered};
 use crate::terms::{self, accepted, closed_error};
@@ -24,20 +24,9 @@ use crate::user::User;
 
 /// The stream of an open connection.
 pub struct Open {
-    socket: Arc<StreamSocket<User>>,
-    registered: Arc<Registered>,
-}
-
-impl Open {
-    /// The stream.
-    pub fn socket(&self) -> &Arc<StreamSocket<User>> {
-        &self.socket
-    }
-
+    pub socket: Arc<StreamSocket<User>>,
     /// Its place in the list of connections.
-    pub fn registered(&self) -> &Registered {
-        &self.registered
-    }
+    pub registered: Arc<Registered>,
 }
 
 /// The resource behind the Erlang term `Conn`.
@@ -158,7 +147,7 @@ pub fn establish(
     qp: Box<dyn QueuePair>,
     id: u64,
     config: &Config,
-    protection: &ProtectionOption,
+    protection: Option<&Protection>,
     why: String,
 ) -> Result<ResourceArc<ConnectionResource>, Closed> {
     let parameters = config.parameters(id, 0);
@@ -168,7 +157,7 @@ pub fn establish(
         config.settings(),
         config.bounds(),
         Framing::Raw,
-        protection.protection(),
+        protection,
         User::new(id),
     )?;
     let connection = Arc::clone(socket.connection());
@@ -215,10 +204,7 @@ fn addresses<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a
 /// `check_verbs() -> ok | {error, Reason}`: whether this machine has what the verbs fabric needs.
 #[rustler::nif(schedule = "DirtyIo")]
 fn check_verbs(env: Env<'_>) -> Term<'_> {
-    match VerbsFabric.check() {
-        Ok(()) => atoms::ok().encode(env),
-        Err(error) => (atoms::error(), terms::fabric_error(env, &error)).encode(env),
-    }
+    terms::done(env, VerbsFabric.check(), terms::fabric_error)
 }
 
 /// `framing(Conn, Framing, PacketMaxBytes) -> ok | {error, einval | closed}`: `Framing` is raw, length1, length2,
@@ -232,13 +218,11 @@ fn framing<'a>(
     packet_max_bytes: usize,
 ) -> NifResult<Term<'a>> {
     let framing = decode_framing(how)?;
-    let Some(open) = conn.open() else {
-        return Ok(closed_error(env));
-    };
-    if !open.socket.reframe(framing, packet_max_bytes) {
-        return Ok((atoms::error(), atoms::einval()).encode(env));
-    }
-    Ok(atoms::ok().encode(env))
+    let reframed = conn.open().map(|open| open.socket.reframe(framing, packet_max_bytes));
+    Ok(accepted(
+        env,
+        reframed.map(|is_fit| is_fit.then_some(()).ok_or(Refused::Unfit)),
+    ))
 }
 
 fn decode_framing(how: Term<'_>) -> NifResult<Framing> {
@@ -280,10 +264,10 @@ fn active<'a>(
         return Ok(closed_error(env));
     };
     let receipt = Receipt::active(env, owner, socket);
-    Ok(match conn.call(env, |socket| socket.set_active(option, receipt)) {
-        Some(switched) => accepted(env, switched),
-        None => closed_error(env),
-    })
+    Ok(accepted(
+        env,
+        conn.call(env, |socket| socket.set_active(option, receipt)),
+    ))
 }
 
 /// `active_left(Conn) -> passive | once | infinity | Count`
@@ -362,10 +346,8 @@ fn options<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> 
 /// `finish(Conn) -> ok | {error, Reason}`: ends the outgoing stream.
 #[rustler::nif]
 fn finish<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
-    match conn.call(env, StreamSocket::finish) {
-        Some(finished) => accepted(env, finished.map_err(Refused::Closed)),
-        None => closed_error(env),
-    }
+    let finished = conn.call(env, StreamSocket::finish);
+    accepted(env, finished.map(|finished| finished.map_err(Refused::Closed)))
 }
 
 /// `close(Conn) -> ok`. Idempotent.

@@ -8,18 +8,10 @@ use std::time::Duration;
 
 use inet_rdma_fabric::threads;
 use inet_rdma_flight::{Event, Report};
-use rustler::{Binary, Encoder, Env, NewBinary, NifTuple, Term};
+use rustler::{Binary, Encoder, Env, NewBinary, Term};
 
 use crate::atoms;
-
-/// The place of an event that Erlang records, and its figures.
-#[derive(NifTuple)]
-pub struct Measured {
-    is_tick: bool,
-    link: u64,
-    duration_ns: u64,
-    amount: u64,
-}
+use crate::terms;
 
 fn binary<'a>(env: Env<'a>, bytes: &[u8]) -> Term<'a> {
     let mut binary = NewBinary::new(env, bytes.len());
@@ -48,10 +40,7 @@ fn flight_start<'a>(env: Env<'a>, directories: Vec<Binary<'a>>, node: &str, byte
     // SAFETY: the function has the type that atexit wants, stays loaded with the library, and cannot unwind: it waits
     // for a condition, and has no other step that could panic.
     AT_EXIT.call_once(|| _ = unsafe { libc::atexit(write_last) });
-    match started {
-        Ok(()) => atoms::ok().encode(env),
-        Err(error) => (atoms::error(), binary(env, error.to_string().as_bytes())).encode(env),
-    }
+    terms::done(env, started, |env, error| binary(env, error.to_string().as_bytes()))
 }
 
 /// `flight_record(Node, Kind, Path, Cause, Words, {IsTick, Link, DurationNs, Amount}) -> ok | {failed, Why} |
@@ -65,7 +54,7 @@ fn flight_record<'a>(
     path: &str,
     cause: &str,
     words: &str,
-    measured: Measured,
+    (is_tick, link, duration_ns, amount): (bool, u64, u64, u64),
 ) -> Term<'a> {
     inet_rdma_flight::record(&Event {
         node,
@@ -73,10 +62,10 @@ fn flight_record<'a>(
         path,
         cause,
         words,
-        link: measured.link,
-        duration_ns: measured.duration_ns,
-        amount: measured.amount,
-        is_tick: measured.is_tick,
+        link,
+        duration_ns,
+        amount,
+        is_tick,
     });
     match inet_rdma_flight::report() {
         None => atoms::ok().encode(env),

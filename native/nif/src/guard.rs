@@ -38,9 +38,9 @@ fn guard<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
     let Some(open) = conn.open() else {
         return closed_error(env);
     };
-    let socket = Arc::clone(open.socket());
+    let socket = Arc::clone(&open.socket);
     messages::with_env(env, || socket.notifier().guard(env.pid()));
-    let id = open.registered().id();
+    let id = open.registered.id;
     (atoms::ok(), ResourceArc::new(GuardResource(socket)), id).encode(env)
 }
 

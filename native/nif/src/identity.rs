@@ -9,7 +9,6 @@ use inet_rdma_engine::VerbsFabric;
 use inet_rdma_engine::local;
 use rustler::{Encoder, Env, NifMap, NifResult, Term};
 
-use crate::atoms;
 use crate::terms;
 
 /// The facts that two nodes compare to learn whether they share a host, its network, and a user. A fact that cannot be
@@ -74,11 +73,7 @@ fn is_local(address: &str) -> NifResult<bool> {
 fn verbs_addresses<'a>(env: Env<'a>, addresses: Vec<&str>) -> NifResult<Term<'a>> {
     let parsed = addresses.iter().map(|address| address.parse::<IpAddr>());
     let parsed: Vec<IpAddr> = parsed.collect::<Result<_, _>>().map_err(|_| rustler::Error::BadArg)?;
-    Ok(match VerbsFabric.addresses_of_devices(&parsed) {
-        Ok(found) => {
-            let found: Vec<String> = found.iter().map(IpAddr::to_string).collect();
-            (atoms::ok(), found).encode(env)
-        }
-        Err(error) => (atoms::error(), terms::fabric_error(env, &error)).encode(env),
-    })
+    let found = VerbsFabric.addresses_of_devices(&parsed);
+    let found = found.map(|found| found.iter().map(IpAddr::to_string).collect::<Vec<_>>());
+    Ok(found.map_err(|error| terms::fabric_error(env, &error)).encode(env))
 }

@@ -1,9 +1,8 @@
 //! New keys of sealed connections.
 
 use inet_rdma_records::KeyRefused;
-use rustler::{Encoder, Env, NifResult, ResourceArc, Term};
+use rustler::{Env, NifResult, ResourceArc, Term};
 
-use crate::atoms;
 use crate::guard::GuardResource;
 use crate::link::LinkResource;
 use crate::messages;
@@ -78,8 +77,5 @@ fn send_key<'a>(
 }
 
 fn taken(env: Env<'_>, result: Result<(), KeyRefused>) -> Term<'_> {
-    match result {
-        Ok(()) => atoms::ok().encode(env),
-        Err(refused) => (atoms::error(), terms::key_refused(env, &refused)).encode(env),
-    }
+    terms::done(env, result, terms::key_refused)
 }

@@ -9,6 +9,7 @@ use inet_rdma_port::can_decompress;
 use inet_rdma_port::handover::{self, Carried};
 use inet_rdma_port::notifications::Notifications;
 use inet_rdma_port::number_keys;
+use inet_rdma_records::Protection;
 use parking_lot::Mutex;
 use rustler::{Atom, Encoder, Env, Resource, ResourceArc, Term};
 
@@ -38,14 +39,14 @@ impl LinkResource {
     /// The connection; None: the resource has released it.
     pub fn connection(&self) -> Option<Arc<Connection>> {
         match &*self.state.lock() {
-            State::Held(registered) => Some(Arc::clone(registered.connection())),
+            State::Held(registered) => Some(Arc::clone(&registered.connection)),
             State::Released(_) => None,
         }
     }
 
     fn closed(&self) -> Option<Closed> {
         match &*self.state.lock() {
-            State::Held(registered) => registered.connection().closed(),
+            State::Held(registered) => registered.connection.closed(),
             State::Released(closed) => closed.clone(),
         }
     }
@@ -86,10 +87,10 @@ fn link<'a>(
         Some(Err(error)) => return (atoms::error(), terms::attempt_error(env, &error)).encode(env),
         Some(Ok(made)) => made,
     };
-    match establish(qp, attempt.id(), why, node, &config, &protection) {
+    match establish(qp, attempt.id, why, node, &config, protection.0.as_ref()) {
         Ok(registered) => {
-            let fabric = registered.connection().queue_pair().fabric();
-            let (id, why) = (registered.id(), registered.why().to_owned());
+            let fabric = registered.connection.queue_pair().fabric();
+            let (id, why) = (registered.id, registered.why.clone());
             (
                 atoms::ok(),
                 ResourceArc::new(LinkResource {
@@ -112,7 +113,7 @@ fn establish(
     why: String,
     node: String,
     config: &Config,
-    protection: &ProtectionOption,
+    protection: Option<&Protection>,
 ) -> Result<Arc<Registered>, Closed> {
     let settings = Settings {
         // No polling thread looks at a link: it asks for events. The option `polling` is for streams.
@@ -122,19 +123,12 @@ fn establish(
     let parameters = config.parameters(id, 0);
     let noted = Arc::new(Notifications::default());
     let user = Arc::clone(&noted) as Arc<dyn Notifier>;
-    let (connection, reader, writer) = Connection::new(
-        qp,
-        &parameters,
-        settings,
-        Framing::Length4,
-        protection.protection(),
-        user,
-    )?;
+    let (connection, reader, writer) = Connection::new(qp, &parameters, settings, Framing::Length4, protection, user)?;
     let registered = registry::add(id, connection, why, node);
     handover::offer(
         id,
         Carried {
-            connection: Arc::clone(registered.connection()),
+            connection: Arc::clone(&registered.connection),
             reader,
             writer,
             noted,

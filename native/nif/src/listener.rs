@@ -10,9 +10,9 @@ use parking_lot::Mutex;
 use rustler::{Atom, Encoder, Env, LocalPid, Monitor, NifResult, OwnedEnv, Resource, ResourceArc, Term};
 
 use crate::atoms;
+use crate::attempt::optional;
 use crate::config::{Config, pollers};
 use crate::connection::establish;
-use crate::protection::ProtectionOption;
 use crate::refusals::Refusals;
 use crate::registry::next_id;
 use crate::terms;
@@ -89,10 +89,7 @@ fn listen<'a>(
     config: Config,
     logger: LocalPid,
 ) -> NifResult<Term<'a>> {
-    let address = match address {
-        "" => None,
-        text => Some(text.parse().map_err(|_| rustler::Error::BadArg)?),
-    };
+    let address = optional(address)?;
     let id = next_id();
     Ok(match open(env, id, address, first..=last, &config, logger) {
         Ok((listener, port, over)) => (atoms::ok(), listener, id, port, over).encode(env),
@@ -160,7 +157,7 @@ fn accept<'a>(env: Env<'a>, listener: ResourceArc<ListenerResource>, config: Con
     };
     let id = next_id();
     let why = format!("the peer chose it: {}", qp.route());
-    match establish(env, qp, id, &config, &ProtectionOption::none(), why) {
+    match establish(env, qp, id, &config, None, why) {
         Ok(resource) => (atoms::ok(), resource, id).encode(env),
         Err(closed) => (atoms::error(), terms::closed(env, &closed)).encode(env),
     }

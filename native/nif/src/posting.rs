@@ -24,13 +24,10 @@ fn post_send<'a>(
         charge(env, receipt.bytes().min(socket.bounds().call_bytes));
         socket.post_send(receipt)
     });
-    let Some(posted) = posted else {
-        return Ok(closed_error(env));
-    };
-    if let Ok(Some(holder)) = posted {
+    if let Some(Ok(Some(holder))) = posted {
         ConnectionResource::watch_writer(&conn, env, holder);
     }
-    Ok(accepted(env, posted.map(|_| ())))
+    Ok(accepted(env, posted.map(|posted| posted.map(|_| ()))))
 }
 
 /// `post_recv(Conn, Socket, Reference, Length) -> ok | {error, Reason}`: after `ok` the caller gets one
@@ -50,10 +47,7 @@ fn post_recv<'a>(
         charge(env, length.min(socket.bounds().call_bytes));
         socket.post_receive(receipt, length)
     });
-    match posted {
-        Some(posted) => accepted(env, posted),
-        None => closed_error(env),
-    }
+    accepted(env, posted)
 }
 
 /// `leave(Conn, Binaries, Sent) -> ok`: the caller gives up on a `send/3` of these binaries, of which `Sent` bytes have
@@ -71,7 +65,7 @@ fn leave<'a>(
         _ => Some((Receipt::silent().with_binaries(binaries)?, sent)),
     };
     let left = conn.call(env, |socket| socket.leave(env.pid(), rest));
-    Ok(accepted(env, left.unwrap_or(Ok(()))))
+    Ok(accepted(env, left.or(Some(Ok(())))))
 }
 
 /// `cancel(Conn, Reference) -> ok | {error, too_late | closed}`: after `ok` there is no message. `too_late`: bytes of
@@ -91,7 +85,7 @@ fn posted<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
     match conn.open() {
         None => atoms::closed().encode(env),
         Some(open) => {
-            let posted = open.socket().posted();
+            let posted = open.socket.posted();
             (posted.sends, posted.send_bytes, posted.receives).encode(env)
         }
     }

@@ -9,7 +9,7 @@ use crate::atoms;
 const REKEY_BYTES: u64 = BYTES_MAX / 4;
 
 /// `none | #{cipher := Cipher, send_key := <<_:256>>, receive_key := <<_:256>>, rekey_bytes => pos_integer()}`
-pub struct ProtectionOption(Option<Protection>);
+pub struct ProtectionOption(pub Option<Protection>);
 
 impl<'a> Decoder<'a> for ProtectionOption {
     fn decode(term: Term<'a>) -> NifResult<Self> {
@@ -31,18 +31,6 @@ impl<'a> Decoder<'a> for ProtectionOption {
             return Err(rustler::Error::BadArg);
         }
         Ok(ProtectionOption(Some(protection)))
-    }
-}
-
-impl ProtectionOption {
-    /// The connection is plain.
-    pub fn none() -> Self {
-        ProtectionOption(None)
-    }
-
-    /// None: the connection is plain.
-    pub fn protection(&self) -> Option<&Protection> {
-        self.0.as_ref()
     }
 }
 

@@ -13,34 +13,13 @@ static ALL: Mutex<BTreeMap<u64, Weak<Registered>>> = Mutex::new(BTreeMap::new())
 
 /// A connection of a link or of a stream, and its peer.
 pub struct Registered {
-    id: u64,
-    connection: Arc<Connection>,
-    /// The reason for the choice of its fabric.
-    why: String,
-    /// The node at the other end of a distribution link; empty for a stream.
-    node: String,
-}
-
-impl Registered {
     /// Names the connection on this node.
-    pub fn id(&self) -> u64 {
-        self.id
-    }
-
-    /// The connection.
-    pub fn connection(&self) -> &Arc<Connection> {
-        &self.connection
-    }
-
+    pub id: u64,
+    pub connection: Arc<Connection>,
     /// The reason for the choice of its fabric, in words.
-    pub fn why(&self) -> &str {
-        &self.why
-    }
-
-    /// The node at the other end; empty for a stream.
-    pub fn node(&self) -> &str {
-        &self.node
-    }
+    pub why: String,
+    /// The node at the other end of a distribution link; empty for a stream.
+    pub node: String,
 }
 
 impl Drop for Registered {

@@ -69,7 +69,7 @@ pub struct StatisticsMap {
 
 impl From<&Registered> for StatisticsMap {
     fn from(registered: &Registered) -> Self {
-        let connection = registered.connection();
+        let connection = &registered.connection;
         let all = connection.statistics();
         let stream = all.stream;
         let qp = connection.queue_pair();
@@ -77,11 +77,11 @@ impl From<&Registered> for StatisticsMap {
         let sealed = connection.sealed_by();
         let usage = sealed.map_or_else(Usage::default, |sealed| sealed.usage);
         StatisticsMap {
-            id: registered.id(),
-            node: registered.node().to_owned(),
+            id: registered.id,
+            node: registered.node.clone(),
             state: if connection.closed().is_none() { "up" } else { "closed" }.to_owned(),
             fabric: qp.fabric().to_string(),
-            why: registered.why().to_owned(),
+            why: registered.why.clone(),
             peer: qp.remote_hello().connection_id.into(),
             bytes_sent: stream.direct_bytes_sent + stream.indirect_bytes_sent,
             bytes_received: stream.direct_bytes_received + stream.indirect_bytes_received,
@@ -149,7 +149,7 @@ fn landing_state(state: LandingState) -> &'static str {
 #[rustler::nif]
 fn statistics<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
     match conn.open() {
-        Some(open) => StatisticsMap::from(open.registered()).encode(env),
+        Some(open) => StatisticsMap::from(&*open.registered).encode(env),
         None => atoms::closed().encode(env),
     }
 }

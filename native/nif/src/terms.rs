@@ -272,15 +272,28 @@ pub fn closed_error(env: Env<'_>) -> Term<'_> {
     (atoms::error(), atoms::closed()).encode(env)
 }
 
-/// `ok | {error, Reason}`: the answer to a posted operation, or to a change of a stream.
-pub fn accepted<'a>(env: Env<'a>, result: Result<(), Refused>) -> Term<'a> {
-    let error = |why: &dyn Encoder| (atoms::error(), why.encode(env)).encode(env);
+/// `ok | {error, Reason}`
+pub fn done<'a, E>(env: Env<'a>, result: Result<(), E>, reason: impl FnOnce(Env<'a>, &E) -> Term<'a>) -> Term<'a> {
     match result {
         Ok(()) => atoms::ok().encode(env),
-        Err(Refused::Closed(why)) => error(&closed(env, &why)),
-        Err(Refused::Full) => error(&atoms::enobufs()),
-        Err(Refused::TooLarge) => error(&atoms::emsgsize()),
-        Err(Refused::Unfit) => error(&atoms::einval()),
+        Err(error) => (atoms::error(), reason(env, &error)).encode(env),
+    }
+}
+
+/// `ok | {error, Reason}`: the answer to a posted operation, or to a change of a stream; None: it is closed.
+pub fn accepted(env: Env<'_>, result: Option<Result<(), Refused>>) -> Term<'_> {
+    match result {
+        Some(result) => done(env, result, refused),
+        None => closed_error(env),
+    }
+}
+
+fn refused<'a>(env: Env<'a>, why: &Refused) -> Term<'a> {
+    match why {
+        Refused::Closed(why) => closed(env, why),
+        Refused::Full => atoms::enobufs().encode(env),
+        Refused::TooLarge => atoms::emsgsize().encode(env),
+        Refused::Unfit => atoms::einval().encode(env),
     }
 }
 

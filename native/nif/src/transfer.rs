@@ -108,24 +108,25 @@ fn recv<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>, exact: usize) -
 /// something already.
 #[rustler::nif]
 fn arm(env: Env<'_>, conn: ResourceArc<ConnectionResource>) -> bool {
-    let armed = conn.call(env, |socket| {
+    armed(env, &conn, |socket| {
         socket.notifier().add_reader(env);
-        let armed = socket.arm_reader();
-        if !armed {
-            socket.notifier().remove(env.pid());
-        }
-        armed
-    });
-    armed.unwrap_or(false)
+        socket.arm_reader()
+    })
 }
 
 /// `arm_writer(Conn) -> Armed`. True: the caller gets one `writable` when there may be room. False: there is room
 /// already.
 #[rustler::nif]
 fn arm_writer(env: Env<'_>, conn: ResourceArc<ConnectionResource>) -> bool {
-    let armed = conn.call(env, |socket| {
+    armed(env, &conn, |socket| {
         socket.notifier().add_writer(env);
-        let armed = socket.arm_writer_in_turn(env.pid());
+        socket.arm_writer_in_turn(env.pid())
+    })
+}
+
+fn armed(env: Env<'_>, conn: &ConnectionResource, arm: impl FnOnce(&StreamSocket<User>) -> bool) -> bool {
+    let armed = conn.call(env, |socket| {
+        let armed = arm(socket);
         if !armed {
             socket.notifier().remove(env.pid());
         }

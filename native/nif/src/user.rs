@@ -119,21 +119,16 @@ impl StreamNotifier for User {
 
     fn sent(&self, receipt: Receipt, result: Result<usize, Closed>) {
         receipt.tell(|env, socket, reference| {
-            let result = match result {
-                Ok(bytes) => (atoms::ok(), bytes).encode(env),
-                Err(closed) => (atoms::error(), terms::closed(env, &closed)).encode(env),
-            };
+            let result = result.map_err(|closed| terms::closed(env, &closed));
             (atoms::inet_rdma_sent(), socket, reference, result).encode(env)
         });
     }
 
     fn received(&self, receipt: Receipt, result: Result<Received<Block>, Closed>) {
         receipt.tell(|env, socket, reference| {
-            let result = match result.map(|received| encode_packet(env, received)) {
-                Ok(Some(data)) => (atoms::ok(), data).encode(env),
-                Ok(None) => (atoms::error(), atoms::no_memory()).encode(env),
-                Err(closed) => (atoms::error(), terms::closed(env, &closed)).encode(env),
-            };
+            let result = result
+                .map_err(|closed| terms::closed(env, &closed))
+                .and_then(|received| encode_packet(env, received).ok_or_else(|| atoms::no_memory().encode(env)));
             (atoms::inet_rdma_received(), socket, reference, result).encode(env)
         });
     }
