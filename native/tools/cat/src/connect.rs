@@ -16,11 +16,8 @@ use crate::shape::Shape;
 
 /// Starts the polling thread. It sleeps until an event comes, as the processor is needed for copying.
 pub fn pollers() -> Result<Arc<Pollers>, Failure> {
-    let failed = |error| Failure::Connect {
-        doing: "starting a polling thread".into(),
-        error,
-    };
-    Pollers::start(1, Polling::Event).map(Arc::new).map_err(failed)
+    let pollers = Pollers::start(1, Polling::Event).map(Arc::new);
+    pollers.map_err(Failure::connect("starting a polling thread"))
 }
 
 /// Connects to the first address of `to`, which is `HOST:PORT`, that answers.
@@ -39,10 +36,8 @@ pub fn connect(
     }
     let addresses = to
         .to_socket_addrs()
-        .map_err(|error| Failure::Connect {
-            doing: format!("looking up {to}"),
-            error: FabricError::NoRoute(error.to_string()),
-        })?
+        .map_err(|error| FabricError::NoRoute(error.to_string()))
+        .map_err(Failure::connect(format!("looking up {to}")))?
         .collect::<Vec<_>>();
     let deadline = Instant::now() + timeout;
     let mut first = None;
@@ -56,10 +51,8 @@ pub fn connect(
             Err(error) => first = first.or(Some(error)),
         }
     }
-    Err(Failure::Connect {
-        doing: format!("connecting to {to}"),
-        error: first.unwrap_or_else(|| FabricError::NoRoute("the name has no address".into())),
-    })
+    let error = first.unwrap_or_else(|| FabricError::NoRoute("the name has no address".into()));
+    Err(Failure::connect(format!("connecting to {to}"))(error))
 }
 
 /// Says hello to a receiver. Returns the bytes of data that the receiver takes in one packet.

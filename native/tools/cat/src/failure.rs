@@ -33,7 +33,7 @@ pub enum Failure {
     Start(Closed),
     /// The connection ended before the transfer was complete.
     #[error("the connection was lost: {0}")]
-    Lost(Closed),
+    Lost(#[from] Closed),
     /// The peer breaks the rules of this program's messages.
     #[error("the peer {0}")]
     Peer(String),
@@ -54,6 +54,12 @@ impl Failure {
         }
     }
 
+    /// There is no connection, as this failed.
+    pub fn connect(doing: impl Into<String>) -> impl FnOnce(FabricError) -> Self {
+        let doing = doing.into();
+        |error| Self::Connect { doing, error }
+    }
+
     /// The exit status of the process.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
@@ -64,11 +70,5 @@ impl Failure {
             Self::FarSide(_) => 5,
             Self::Differs(_) => 6,
         })
-    }
-}
-
-impl From<Closed> for Failure {
-    fn from(closed: Closed) -> Self {
-        Self::Lost(closed)
     }
 }

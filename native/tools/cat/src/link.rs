@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use inet_rdma_assembly::{Framing, Gather, ReadLimit};
 use inet_rdma_engine::connection::{Caller, Closed, Connection, Notifier, ReadEnd, ReadHalf, Woken, WriteHalf};
-use inet_rdma_fabric::{FabricError, QueuePair};
+use inet_rdma_fabric::QueuePair;
 use inet_rdma_socket::endpoint::{Attachment, Pollers};
 
 use crate::failure::Failure;
@@ -27,9 +27,7 @@ struct Notify(Sender<()>);
 impl Notifier for Notify {
     fn wake(&self, _woken: Woken, _caller: Caller) {
         // Full: an earlier notification waits. Disconnected: the link is dropped.
-        match self.0.try_send(()) {
-            Ok(()) | Err(TrySendError::Full(()) | TrySendError::Disconnected(())) => {}
-        }
+        let _ = self.0.try_send(());
     }
 }
 
@@ -47,16 +45,14 @@ pub struct Link {
 impl Link {
     /// A stream over a queue pair. `why`: the reason for its fabric, in words.
     pub fn new(pollers: &Arc<Pollers>, qp: Box<dyn QueuePair>, shape: Shape, why: String) -> Result<Self, Failure> {
-        let failed = |error: FabricError| Failure::Connect {
-            doing: "starting the connection".into(),
-            error,
-        };
         let (notify, notified) = bounded(1);
         let (parameters, settings) = (shape.parameters(), shape.settings());
         let notifier = Arc::new(Notify(notify));
         let (connection, reader, writer) =
             Connection::new(qp, &parameters, settings, Framing::Length4, None, notifier).map_err(Failure::Start)?;
-        let attachment = pollers.attach(Arc::clone(&connection)).map_err(failed)?;
+        let attachment = pollers
+            .attach(Arc::clone(&connection))
+            .map_err(Failure::connect("starting the connection"))?;
         Ok(Self {
             connection,
             reader,
@@ -181,8 +177,7 @@ impl Link {
 
     /// Makes the fabric look whether the peer's host is still there. If it is not, the connection ends some time later.
     pub fn keep_alive(&self) -> Result<(), Failure> {
-        self.connection.tick()?;
-        Ok(())
+        Ok(self.connection.tick()?)
     }
 
     fn wait(&self, deadline: Option<Instant>) -> Result<(), Failure> {

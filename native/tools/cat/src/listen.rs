@@ -91,10 +91,7 @@ impl Door {
             .fabric()
             .listen(&options)
             .and_then(|listener| Acceptor::start(listener, BACKLOG.into(), waker))
-            .map_err(|error| Failure::Connect {
-                doing: format!("listening on {on}"),
-                error,
-            })?;
+            .map_err(Failure::connect(format!("listening on {on}")))?;
         if port == 0 {
             // The user has asked for any free port.
             eprintln!("rdma-cat: listening on port {}", acceptor.port());

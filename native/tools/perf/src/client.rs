@@ -1,5 +1,6 @@
 //! Gives an order and does the client's part.
 
+use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
@@ -27,10 +28,7 @@ struct Outcome<'a> {
 
 /// Measures once and prints the result.
 pub fn run(to: &str, order: &Order) -> Result<(), Failure> {
-    let failed = |error| Failure::Control {
-        doing: "reaching the server",
-        error,
-    };
+    let failed = Failure::control("reaching the server");
     order.check()?;
     let stream = TcpStream::connect(to).map_err(failed)?;
     let peer = stream.peer_addr().map_err(failed)?;
@@ -73,10 +71,7 @@ pub fn run(to: &str, order: &Order) -> Result<(), Failure> {
 }
 
 fn connect(to: SocketAddr, order: &Order) -> Result<(Link, Arc<Pollers>), Failure> {
-    let failed = |error| Failure::Fabric {
-        doing: "connecting over the fabric",
-        error,
-    };
+    let failed = Failure::fabric("connecting over the fabric");
     let pollers = Arc::new(Pollers::start(1, order.engine_polling()).map_err(failed)?);
     let qp = order
         .fabric()
@@ -93,10 +88,7 @@ fn unexpected(answer: Answer) -> Failure {
 }
 
 fn print(result: &Outcome<'_>) -> Result<(), Failure> {
-    let text = serde_json::to_string(result).map_err(|error| Failure::Control {
-        doing: "printing the result",
-        error: error.into(),
-    })?;
-    println!("{text}");
+    let text = serde_json::to_string(result).map_err(io::Error::from);
+    println!("{}", text.map_err(Failure::control("printing the result"))?);
     Ok(())
 }

@@ -41,10 +41,7 @@ impl Control {
     pub fn say(&mut self, what: &impl Serialize) -> Result<(), Failure> {
         let line = serde_json::to_string(what).map_err(io::Error::from);
         line.and_then(|line| self.lines.get_mut().write_all(format!("{line}\n").as_bytes()))
-            .map_err(|error| Failure::Control {
-                doing: "writing to the other side",
-                error,
-            })
+            .map_err(Failure::control("writing to the other side"))
     }
 
     /// Whether the other side has hung up. Does not wait.
@@ -61,9 +58,8 @@ impl Control {
             .take(LINE_BYTES_MAX)
             .read_line(&mut line)
             .and_then(|_| serde_json::from_str(&line).map_err(io::Error::from))
-            .map_err(|error| Failure::Control {
-                doing: "reading from the other side, which must be an rdma-perf of the same build",
-                error,
-            })
+            .map_err(Failure::control(
+                "reading from the other side, which must be an rdma-perf of the same build",
+            ))
     }
 }

@@ -32,7 +32,7 @@ pub enum Failure {
     Start(Closed),
     /// The connection ended before the measurement did.
     #[error("the connection was lost: {0}")]
-    Lost(Closed),
+    Lost(#[from] Closed),
     /// The data that arrived differs from the data sent.
     #[error("what arrived is not what was sent: {0}")]
     Differs(String),
@@ -44,8 +44,14 @@ pub enum Failure {
     Server(String),
 }
 
-impl From<Closed> for Failure {
-    fn from(closed: Closed) -> Self {
-        Self::Lost(closed)
+impl Failure {
+    /// The TCP connection for orders and results failed in this.
+    pub fn control(doing: &'static str) -> impl Fn(io::Error) -> Self + Copy {
+        move |error| Self::Control { doing, error }
+    }
+
+    /// There is no connection over the fabric, as this failed.
+    pub fn fabric(doing: &'static str) -> impl Fn(FabricError) -> Self + Copy {
+        move |error| Self::Fabric { doing, error }
     }
 }

@@ -69,10 +69,7 @@ pub struct Link {
 impl Link {
     /// A stream over a queue pair.
     pub fn new(pollers: &Arc<Pollers>, qp: Box<dyn QueuePair>, order: &Order, role: Role) -> Result<Self, Failure> {
-        let failed = |error| Failure::Fabric {
-            doing: "starting the connection",
-            error,
-        };
+        let failed = Failure::fabric("starting the connection");
         let (parameters, settings) = (order.parameters(), order.settings());
         let user = Arc::new(Unpark(std::thread::current()));
         let protection = order.protection(role);

@@ -41,10 +41,7 @@ impl AcceptWaker for Unpark {
 
 /// Serves one client after the other. A failure is reported to the client alone.
 pub fn run(on: &str) -> Result<(), Failure> {
-    let failed = |error| Failure::Control {
-        doing: "listening for orders",
-        error,
-    };
+    let failed = Failure::control("listening for orders");
     let listener = TcpListener::bind(on).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     println!("listening on {address}");
@@ -61,10 +58,7 @@ pub fn run(on: &str) -> Result<(), Failure> {
 
 fn serve(stream: TcpStream, on: IpAddr) -> Result<(), Failure> {
     let timed = stream.set_read_timeout(Some(ORDER_TIMEOUT));
-    timed.map_err(|error| Failure::Control {
-        doing: "setting a timeout",
-        error,
-    })?;
+    timed.map_err(Failure::control("setting a timeout"))?;
     let mut control = Control::new(stream);
     let order = control.hear()?;
     let mut link = None;
@@ -79,10 +73,7 @@ fn serve(stream: TcpStream, on: IpAddr) -> Result<(), Failure> {
 }
 
 fn measure(control: &mut Control, order: &Order, on: IpAddr, link: &mut Option<Link>) -> Result<Seen, Failure> {
-    let failed = |error| Failure::Fabric {
-        doing: "listening over the fabric",
-        error,
-    };
+    let failed = Failure::fabric("listening over the fabric");
     order.check()?;
     let pollers = Arc::new(Pollers::start(1, order.engine_polling()).map_err(failed)?);
     let options = ListenOptions {
