@@ -20,7 +20,6 @@ mod outage;
 mod paths;
 mod patience;
 mod stall;
-mod state;
 mod watch;
 
 #[cfg(test)]
@@ -29,6 +28,5 @@ mod tests;
 pub use earning::{Earning, Traffic};
 pub use look::{Debt, Look};
 pub use outage::Outage;
-pub use paths::{Counts, Notice, Path, Paths};
+pub use paths::{Carrier, Counts, LinkState, Notice, Path, Paths, State};
 pub use stall::{Stall, StallChange};
-pub use state::{Carrier, LinkState, State};

@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use crate::look::Look;
 use crate::patience::Patience;
-use crate::state::{Carrier, LinkState, State};
 use crate::watch::{Change, Watch};
 
 /// The longest time between looks at a suspected path.
@@ -17,6 +16,39 @@ pub enum Path {
     Tcp,
     /// The queue pair.
     QueuePair,
+}
+
+/// What carries the session; part of each notice to the carrier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LinkState {
+    /// Whether a path carries it.
+    pub state: State,
+    /// The path of this side's outgoing packets.
+    pub carrier: Carrier,
+    /// There is a TCP connection.
+    pub has_tcp: bool,
+}
+
+/// Whether a path carries the session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum State {
+    /// A path that is not suspected.
+    Carried = 0,
+    /// A path that is suspected.
+    Suspected = 1,
+    /// None.
+    Suspended = 2,
+}
+
+/// The path of outgoing packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Carrier {
+    /// The TCP connection.
+    Tcp,
+    /// The queue pair.
+    QueuePair,
+    /// There is none.
+    None,
 }
 
 /// A change that the carrier must be told.
@@ -42,8 +74,8 @@ pub struct Counts {
 pub struct Paths {
     /// None: no path is suspected, except by [`Self::suspect`].
     patience: Option<Patience>,
-    tcp: Watch,
-    queue: Watch,
+    /// By [`Path`].
+    watches: [Watch; 2],
     /// The suspicions have changed since the last [`Self::poll_notice`].
     has_changed: bool,
     counts: Counts,
@@ -54,7 +86,7 @@ impl Paths {
     pub fn set_patience(&mut self, time: Option<Duration>) {
         self.patience = time.map(Patience::new);
         if time.is_none() {
-            for watch in [&mut self.tcp, &mut self.queue] {
+            for watch in &mut self.watches {
                 if matches!(watch, Watch::Ticked | Watch::Waiting { .. }) {
                     *watch = Watch::Rest;
                 }
@@ -69,35 +101,35 @@ impl Paths {
 
     /// There is such a path now, over which nothing was written yet.
     pub fn add(&mut self, path: Path) {
-        *self.watch_mut(path) = Watch::Rest;
+        self.watches[path as usize] = Watch::Rest;
     }
 
     /// There is such a path now, which is never suspected: the kernel reports its end.
     pub fn add_exempt(&mut self, path: Path) {
-        *self.watch_mut(path) = Watch::Exempt;
+        self.watches[path as usize] = Watch::Exempt;
     }
 
     /// The path is lost or given up.
     pub fn remove(&mut self, path: Path) {
-        *self.watch_mut(path) = Watch::Absent;
+        self.watches[path as usize] = Watch::Absent;
     }
 
     /// Whether the path is suspected.
     pub fn is_suspected(&self, path: Path) -> bool {
-        self.watch(path).is_suspected()
+        self.watches[path as usize].is_suspected()
     }
 
     /// Whether nothing may be written over the path: [`Self::suspect`], and no answer since.
     pub fn is_held(&self, path: Path) -> bool {
-        self.watch(path).is_held()
+        self.watches[path as usize].is_held()
     }
 
     /// What carries the link whose packets go over the queue pair, or over TCP.
     pub fn state(&self, is_sent_by_queue: bool) -> LinkState {
-        let has_tcp = self.tcp != Watch::Absent;
+        let [tcp, queue] = self.watches;
         let (carrier, watch) = match is_sent_by_queue {
-            true => (Carrier::QueuePair, self.queue),
-            false => (Carrier::Tcp, self.tcp),
+            true => (Carrier::QueuePair, queue),
+            false => (Carrier::Tcp, tcp),
         };
         let (state, carrier) = match watch {
             Watch::Absent => (State::Suspended, Carrier::None),
@@ -107,32 +139,32 @@ impl Paths {
         LinkState {
             state,
             carrier,
-            has_tcp,
+            has_tcp: tcp != Watch::Absent,
         }
     }
 
     /// True if the caller must tell of a write over this path for which somebody waits: [`Self::handle_loud`].
     pub fn wants_loud(&self, path: Path) -> bool {
-        self.patience.is_some() && matches!(self.watch(path), Watch::Rest | Watch::Ticked)
+        self.patience.is_some() && matches!(self.watches[path as usize], Watch::Rest | Watch::Ticked)
     }
 
     /// True if the caller must look at this path before it sends a tick, or bytes for which somebody waits. The answer
     /// that is owed then is not one to those bytes.
     pub fn must_look_first(&self, path: Path) -> bool {
-        *self.watch(path) == Watch::Ticked
+        self.watches[path as usize] == Watch::Ticked
     }
 
     /// Bytes were written for which somebody waits: there is a look in time.
     pub fn handle_loud(&mut self, path: Path, now: Instant) {
         if let Some(patience) = self.patience.as_mut().map(|patience| patience.at(now)) {
-            self.watch_mut(path).handle_loud(now, patience);
+            self.watches[path as usize].handle_loud(now, patience);
         }
     }
 
     /// A tick was written, or an answer.
     pub fn handle_quiet(&mut self, path: Path) {
         if self.patience.is_some() {
-            self.watch_mut(path).handle_quiet();
+            self.watches[path as usize].handle_quiet();
         }
     }
 
@@ -142,7 +174,7 @@ impl Paths {
             Some(patience) => (Some(patience.at(now)), patience.shortest().min(LOOKS_EVERY)),
             None => (None, LOOKS_EVERY),
         };
-        match self.watch_mut(path).handle_look(now, look, patience, interval) {
+        match self.watches[path as usize].handle_look(now, look, patience, interval) {
             None => return,
             Some(Change::Suspected) => self.counts.suspicions += 1,
             Some(Change::Trusted { is_false: false }) => {}
@@ -160,7 +192,7 @@ impl Paths {
     /// while.
     pub fn suspect(&mut self, now: Instant) {
         let look_at = now + LOOKS_EVERY;
-        for watch in [&mut self.tcp, &mut self.queue] {
+        for watch in &mut self.watches {
             if matches!(watch, Watch::Absent | Watch::Exempt) {
                 continue;
             }
@@ -178,18 +210,18 @@ impl Paths {
 
     /// The time of the next look at a path. None: none is due, whatever time passes.
     pub fn at(&self) -> Option<Instant> {
-        [self.tcp.at(), self.queue.at()].into_iter().flatten().min()
+        self.watches.iter().filter_map(Watch::at).min()
     }
 
     /// Whether it is time to look at this path.
     pub fn is_due(&self, path: Path, now: Instant) -> bool {
-        self.watch(path).at().is_some_and(|at| at <= now)
+        self.watches[path as usize].at().is_some_and(|at| at <= now)
     }
 
     /// What the carrier must be told, with [`Self::state`].
     pub fn poll_notice(&mut self) -> Option<Notice> {
         let has_changed = std::mem::take(&mut self.has_changed);
-        has_changed.then(|| match self.tcp.is_suspected() || self.queue.is_suspected() {
+        has_changed.then(|| match self.watches.iter().any(Watch::is_suspected) {
             true => Notice::Suspected,
             false => Notice::Trusted,
         })
@@ -204,19 +236,5 @@ impl Paths {
     #[cfg(test)]
     pub(crate) fn forget_counts(&mut self) {
         self.counts = Counts::default();
-    }
-
-    fn watch(&self, path: Path) -> &Watch {
-        match path {
-            Path::Tcp => &self.tcp,
-            Path::QueuePair => &self.queue,
-        }
-    }
-
-    fn watch_mut(&mut self, path: Path) -> &mut Watch {
-        match path {
-            Path::Tcp => &mut self.tcp,
-            Path::QueuePair => &mut self.queue,
-        }
     }
 }

@@ -35,11 +35,10 @@ pub(crate) enum Watch {
 /// A change of the suspicion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
+    /// The path owes an answer for too long.
     Suspected,
     /// `is_false`: the path had been suspected as it owed an answer.
-    Trusted {
-        is_false: bool,
-    },
+    Trusted { is_false: bool },
 }
 
 impl Watch {

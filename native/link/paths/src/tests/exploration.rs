@@ -59,22 +59,18 @@ struct Exploration {
     tells: bool,
 }
 
-fn index(path: Path) -> usize {
-    usize::from(path == Path::QueuePair)
-}
-
 impl World {
     fn now(&self) -> Instant {
         *START + STEP * u32::from(self.step)
     }
 
     fn host(&mut self, path: Path) -> Option<&mut Host> {
-        self.hosts[index(path)].as_mut()
+        self.hosts[path as usize].as_mut()
     }
 
     fn look(&mut self, path: Path, tells: bool) {
         let (now, step) = (self.now(), self.step);
-        let Some(host) = self.hosts[index(path)].as_mut() else {
+        let Some(host) = self.hosts[path as usize].as_mut() else {
             self.paths.handle_look(path, now, Look::UNKNOWN);
             return;
         };
@@ -106,7 +102,7 @@ impl World {
     }
 
     fn write(&mut self, path: Path, is_loud: bool, tells: bool) {
-        if self.hosts[index(path)].is_none() {
+        if self.hosts[path as usize].is_none() {
             return;
         }
         if self.paths.must_look_first(path) {
@@ -147,13 +143,13 @@ impl World {
             Action::Timer => self.fire(tells),
             Action::Pass => self.step += 1,
             Action::Lose(path) => {
-                self.hosts[index(path)] = None;
+                self.hosts[path as usize] = None;
                 self.paths.remove(path);
                 let is_suspected = BOTH.iter().any(|&path| self.paths.is_suspected(path));
                 self.is_told_suspected &= is_suspected;
             }
             Action::Resume(path) => {
-                self.hosts[index(path)] = Some(Host::default());
+                self.hosts[path as usize] = Some(Host::default());
                 self.paths.add(path);
             }
             Action::Suspect => {
@@ -199,7 +195,7 @@ impl World {
             }
             world.fire(exploration.tells);
             world.check();
-            let mut suspected = BOTH.into_iter().filter(|&path| world.hosts[index(path)].is_some());
+            let mut suspected = BOTH.into_iter().filter(|&path| world.hosts[path as usize].is_some());
             let is_over = match answers {
                 true => suspected.all(|path| !world.paths.is_suspected(path)),
                 false => suspected.all(|path| world.paths.is_suspected(path)),
@@ -223,7 +219,7 @@ impl Model for Exploration {
         let mut hosts = [None; 2];
         for &path in &self.paths {
             paths.add(path);
-            hosts[index(path)] = Some(Host::default());
+            hosts[path as usize] = Some(Host::default());
         }
         vec![World {
             paths,
@@ -243,7 +239,7 @@ impl Model for Exploration {
         }
         actions.extend([Action::Timer, Action::Suspect]);
         for &path in &self.paths {
-            match world.hosts[index(path)] {
+            match world.hosts[path as usize] {
                 Some(_) => actions.extend([
                     Action::Write(path),
                     Action::Tick(path),

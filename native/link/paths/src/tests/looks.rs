@@ -12,14 +12,18 @@ fn watched() -> (Paths, Instant) {
     (paths, Instant::now())
 }
 
+/// An answer is owed for this time, and may take that long.
+fn look(heard: Duration, owed: Duration, due: Duration) -> Look {
+    let debt = Debt::Owed { owed, due };
+    Look { heard, debt }
+}
+
 fn owed(heard: Duration) -> Look {
-    Look {
-        heard,
-        debt: Debt::Owed {
-            owed: Duration::ZERO,
-            due: Duration::ZERO,
-        },
-    }
+    look(heard, Duration::ZERO, Duration::ZERO)
+}
+
+fn settled(heard: Duration) -> Look {
+    Look { heard, ..SETTLED }
 }
 
 const SETTLED: Look = Look {
@@ -75,14 +79,7 @@ fn a_write_each_second_over_a_well_path_is_not_suspected() {
         now = paths.at().expect("it waits");
         paths.handle_look(Path::Tcp, now, owed(PATIENCE - MILLISECOND));
         now = paths.at().expect("it waits");
-        paths.handle_look(
-            Path::Tcp,
-            now,
-            Look {
-                heard: MILLISECOND * 499,
-                ..SETTLED
-            },
-        );
+        paths.handle_look(Path::Tcp, now, settled(MILLISECOND * 499));
         assert_eq!((paths.poll_notice(), paths.at()), (None, None));
     }
 }
@@ -110,28 +107,10 @@ fn the_kernels_retransmissions_show_since_when_an_answer_is_owed() {
     let (mut paths, start) = watched();
     paths.handle_loud(Path::Tcp, start);
     // The last answer came with the write: this look alone cannot tell which of the two was first.
-    let debt = |owed| Debt::Owed {
-        owed,
-        due: Duration::ZERO,
-    };
-    let (heard, now) = (PATIENCE, start + PATIENCE);
-    paths.handle_look(
-        Path::Tcp,
-        now,
-        Look {
-            heard,
-            debt: debt(MILLISECOND * 200),
-        },
-    );
+    let (now, owed) = (start + PATIENCE, |owed| look(PATIENCE, owed, Duration::ZERO));
+    paths.handle_look(Path::Tcp, now, owed(MILLISECOND * 200));
     assert_eq!(paths.poll_notice(), None);
-    paths.handle_look(
-        Path::Tcp,
-        now,
-        Look {
-            heard,
-            debt: debt(MILLISECOND * 600),
-        },
-    );
+    paths.handle_look(Path::Tcp, now, owed(MILLISECOND * 600));
     assert_eq!(paths.poll_notice(), Some(Notice::Suspected));
 }
 
@@ -139,13 +118,7 @@ fn the_kernels_retransmissions_show_since_when_an_answer_is_owed() {
 fn a_long_way_gets_the_time_that_its_answers_take() {
     let (mut paths, start) = watched();
     paths.handle_loud(Path::Tcp, start);
-    let long = |heard| Look {
-        heard,
-        debt: Debt::Owed {
-            owed: Duration::ZERO,
-            due: PATIENCE * 3,
-        },
-    };
+    let long = |heard| look(heard, Duration::ZERO, PATIENCE * 3);
     paths.handle_look(Path::Tcp, start + PATIENCE, long(PATIENCE * 2));
     assert_eq!((paths.poll_notice(), paths.at()), (None, Some(start + PATIENCE * 2)));
     paths.handle_look(Path::Tcp, start + PATIENCE * 2, long(PATIENCE * 3));
@@ -161,18 +134,8 @@ fn ticks_have_no_timer_and_the_next_one_finds_that_the_last_was_not_answered() {
         paths.handle_quiet(Path::Tcp);
         assert_eq!(paths.at(), None);
     }
-    let debt = Debt::Owed {
-        owed: PATIENCE * 12,
-        due: Duration::ZERO,
-    };
-    paths.handle_look(
-        Path::Tcp,
-        start + PATIENCE * 165,
-        Look {
-            heard: PATIENCE * 30,
-            debt,
-        },
-    );
+    let unanswered = look(PATIENCE * 30, PATIENCE * 12, Duration::ZERO);
+    paths.handle_look(Path::Tcp, start + PATIENCE * 165, unanswered);
     assert_eq!(paths.poll_notice(), Some(Notice::Suspected));
 }
 
@@ -182,14 +145,7 @@ fn a_write_soon_after_a_tick_does_not_inherit_its_age() {
     paths.handle_quiet(Path::Tcp);
     assert!(paths.must_look_first(Path::Tcp));
     // The tick was answered long ago.
-    paths.handle_look(
-        Path::Tcp,
-        start + PATIENCE * 14,
-        Look {
-            heard: PATIENCE * 14,
-            ..SETTLED
-        },
-    );
+    paths.handle_look(Path::Tcp, start + PATIENCE * 14, settled(PATIENCE * 14));
     assert!(!paths.must_look_first(Path::Tcp));
     paths.handle_loud(Path::Tcp, start + PATIENCE * 14);
     assert_eq!(paths.at(), Some(start + PATIENCE * 15));
@@ -222,10 +178,9 @@ fn what_the_node_suspects_is_trusted_with_an_answer_that_comes_afterwards() {
     let (mut paths, start) = watched();
     paths.suspect(start);
     assert_eq!(paths.poll_notice(), Some(Notice::Suspected));
-    let look = |heard| Look { heard, ..SETTLED };
-    paths.handle_look(Path::Tcp, start + PATIENCE, look(PATIENCE * 2));
+    paths.handle_look(Path::Tcp, start + PATIENCE, settled(PATIENCE * 2));
     assert_eq!(paths.poll_notice(), None);
-    paths.handle_look(Path::Tcp, start + PATIENCE * 2, look(PATIENCE / 2));
+    paths.handle_look(Path::Tcp, start + PATIENCE * 2, settled(PATIENCE / 2));
     assert_eq!(paths.poll_notice(), Some(Notice::Trusted));
     // The path was not to blame.
     assert_eq!((paths.counts().suspicions, paths.counts().false_suspicions), (1, 0));

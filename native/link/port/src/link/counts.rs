@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use inet_rdma_paths::{Path, State, Traffic};
+use inet_rdma_paths::{Path, Traffic};
 
 use super::Link;
 use crate::numbers::{ANSWER_NUMBERS, Number, values};
@@ -39,11 +39,7 @@ pub(crate) const COUNTS: &[Number<Link>] = &[
     ("credit_stalls", |link| link.queue_counts().credit_stalls),
     ("wakeups_sent", |link| link.queue_counts().wakeups_sent),
     ("wakeups_received", |link| link.queue_counts().wakeups_received),
-    ("path_state", |link| match link.state().state {
-        State::Carried => 0,
-        State::Suspected => 1,
-        State::Suspended => 2,
-    }),
+    ("path_state", |link| link.state().state as u64),
     ("has_tcp", |link| {
         (link.tcp.is_some() && !link.paths.is_held(Path::Tcp)).into()
     }),
