@@ -23,19 +23,8 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// The binary, for the VM.
     pub(crate) fn as_ptr(&self) -> *mut sys::ErlDrvBinary {
         self.binary.as_ptr()
-    }
-
-    /// Its size in bytes.
-    pub fn len(&self) -> usize {
-        self.bytes
-    }
-
-    /// Whether it has no bytes.
-    pub fn is_empty(&self) -> bool {
-        self.bytes == 0
     }
 }
 

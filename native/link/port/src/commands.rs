@@ -124,7 +124,6 @@ pub fn number_keys() -> [(&'static str, Vec<&'static str>); 4] {
     ]
 }
 
-/// What a port has.
 #[derive(Default)]
 pub(crate) struct Contents {
     /// None: the port has no connection yet.

@@ -23,24 +23,16 @@ mod request {
     pub const MAX: u32 = 255;
 }
 
-/// `INET_REP_ERROR`
+// `INET_REP_*`, `INET_AF_*`, `INET_TYPE_*` and `INET_STAT_*` of kernel's inet_int.hrl.
 const REPLY_ERROR: u8 = 0;
-/// `INET_REP_OK`
 const REPLY_OK: u8 = 1;
-
-/// `INET_AF_INET`
 const FAMILY_INET: u8 = 1;
-/// `INET_AF_INET6`
 const FAMILY_INET6: u8 = 2;
-/// `INET_TYPE_STREAM`
 const TYPE_STREAM: u32 = 1;
+const OCTETS_RECEIVED: u8 = 9;
+const OCTETS_SENT: u8 = 10;
 /// `INET_F_OPEN` and `INET_F_ACTIVE`: connected.
 const STATUS_CONNECTED: u32 = 0x0001 | 0x0004;
-
-/// `INET_STAT_RECV_OCT`
-const OCTETS_RECEIVED: u8 = 9;
-/// `INET_STAT_SEND_OCT`
-const OCTETS_SENT: u8 = 10;
 
 /// Options of the VM's own: number, and the value that a distribution socket of inet_tcp has.
 const LOCAL_OPTIONS: &[(u8, u32)] = &[

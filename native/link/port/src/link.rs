@@ -45,13 +45,10 @@ use crate::tcp::{Superseded, Tcp};
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// The port lives on.
     Lives,
-    /// It ends.
     Ends,
 }
 
-/// One distribution link.
 pub struct Link {
     session: Session<Held, Block>,
     secret: Secret,
@@ -144,7 +141,6 @@ impl Link {
         }
     }
 
-    /// Proofs of the session's secret.
     pub fn secret(&self) -> &Secret {
         &self.secret
     }

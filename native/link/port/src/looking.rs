@@ -25,9 +25,10 @@ pub enum LookStep {
 }
 
 /// How the port finds packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Mode {
     /// It looks for [`PATIENCE`] after each arrival.
+    #[default]
     Looks,
     /// It arms at once.
     Sleeps,
@@ -99,7 +100,7 @@ impl Tally {
 }
 
 /// A trial: looks and sleeps by turns, and counts what comes in each way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Trial {
     mode: Mode,
     /// Turns of both ways that are done.
@@ -109,15 +110,6 @@ struct Trial {
 }
 
 impl Trial {
-    fn new() -> Trial {
-        Trial {
-            mode: Mode::Looks,
-            turns: 0,
-            looks: Tally::default(),
-            sleeps: Tally::default(),
-        }
-    }
-
     /// Ends a turn with its tally, and changes to the other mode. Returns the better mode after the last turn.
     fn end_turn(&mut self, tally: Tally) -> Option<Mode> {
         match self.mode {
@@ -148,12 +140,10 @@ impl Trial {
 enum Stage {
     /// Sleeps, whatever comes.
     NeverLooks,
+    /// Uses both modes by turns.
     Tries(Trial),
     /// Uses the better mode until the given time.
-    Runs {
-        mode: Mode,
-        until: Instant,
-    },
+    Runs { mode: Mode, until: Instant },
 }
 
 /// The measurement, and the looks under way.
@@ -254,7 +244,7 @@ impl Looking {
                 until: now + RUN_MIN,
             },
             _ if tally.is_late() => self.run(now, Mode::Sleeps),
-            Stage::Runs { .. } => Stage::Tries(Trial::new()),
+            Stage::Runs { .. } => Stage::Tries(Trial::default()),
             Stage::Tries(mut trial) => match trial.end_turn(tally) {
                 None => Stage::Tries(trial),
                 Some(better) => self.run(now, better),

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
 
+use inet_rdma_assembly::Buffer;
 use inet_rdma_paths::{Carrier, LinkState, State};
 use inet_rdma_session::Log;
 
@@ -52,7 +53,7 @@ impl Port {
 
     /// Gives the VM one packet, which lies in `block`. False: the VM has given up the connection.
     pub fn deliver(self, block: &Block, range: Range<usize>) -> bool {
-        debug_assert!(range.start <= range.end && range.end <= block.len());
+        debug_assert!(range.start <= range.end && range.end <= block.bytes());
         // SAFETY: the type's invariant; the range lies in the binary; no header is given. The VM takes a reference of
         // its own for what it keeps.
         unsafe {

@@ -4,7 +4,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use inet_rdma_assembly::{Gather, ReadLimit, Received};
+use inet_rdma_assembly::{Buffer, Gather, ReadLimit, Received};
 use inet_rdma_engine::connection::{Connection, ReadEnd};
 use inet_rdma_fabric::Transport;
 use inet_rdma_paths::Look;
@@ -218,9 +218,9 @@ impl Queue {
             count += received.packets();
             let taken = match received {
                 Received::Whole(block) => {
-                    total += LENGTH_BYTES + block.len();
-                    tally.count_received(block.len());
-                    port.deliver(block, 0..block.len())
+                    total += LENGTH_BYTES + block.bytes();
+                    tally.count_received(block.bytes());
+                    port.deliver(block, 0..block.bytes())
                 }
                 Received::Batch { bytes, packets } => packets.iter().all(|packet| {
                     total += LENGTH_BYTES + packet.len();

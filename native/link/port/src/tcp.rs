@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use inet_rdma_assembly::Buffer;
 use inet_rdma_fabric::crash::EndsAtCrash;
 use inet_rdma_fabric::lingering;
 use inet_rdma_path_tcp::{Codec, Lost, ReceiveError, Received, TcpPath, Transmitted};
@@ -215,7 +216,7 @@ impl Sink for ToVm<'_> {
     type Large = Block;
 
     fn allocate(&mut self, bytes: usize) -> Option<Block> {
-        inet_rdma_assembly::Buffer::allocate(bytes)
+        Buffer::allocate(bytes)
     }
 
     // The VM refuses a packet only if the peer's bytes are wrong; it ends the port then.
@@ -225,7 +226,7 @@ impl Sink for ToVm<'_> {
     }
 
     fn large(&mut self, packet: Block) {
-        self.tally.count_received(packet.len());
-        let _taken = self.port.deliver(&packet, 0..packet.len());
+        self.tally.count_received(packet.bytes());
+        let _taken = self.port.deliver(&packet, 0..packet.bytes());
     }
 }

@@ -14,7 +14,6 @@ use crate::tcp::Tcp;
 
 /// The carrier's parameters of a TCP connection that both sides have taken out of TLS.
 pub struct Sealing<'a> {
-    /// The cipher of both sides.
     pub cipher: Cipher,
     /// Maximum number of bytes under one key.
     pub rekey_bytes: u64,

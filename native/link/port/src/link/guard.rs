@@ -57,7 +57,6 @@ impl Link {
         }
     }
 
-    /// What carries the session now.
     pub(super) fn state(&self) -> LinkState {
         self.paths.state(self.session.is_sent_by_queue())
     }

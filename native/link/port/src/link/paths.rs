@@ -269,7 +269,6 @@ impl Link {
         Ok(())
     }
 
-    /// A path over this connection.
     fn adopt(&mut self, socket: OwnedFd, sealing: Option<&Sealing<'_>>) -> io::Result<Tcp> {
         let mut path = TcpPath::adopt(socket);
         if let Some(sealing) = sealing {
@@ -379,7 +378,6 @@ impl Link {
         self.ends
     }
 
-    /// The socket of the present TCP connection.
     pub fn tcp_socket(&self) -> Option<BorrowedFd<'_>> {
         self.tcp.as_ref().map(|tcp| tcp.path.socket().as_fd())
     }

@@ -86,7 +86,6 @@ impl Link {
         fate
     }
 
-    /// Receives from the TCP connection.
     pub(super) fn receive(&mut self, port: Port) -> Fate {
         let Some(tcp) = &mut self.tcp else {
             return Fate::Lives;

@@ -36,7 +36,6 @@ const TCP_GATHERED_BYTES_MAX: usize = 48 * 1024;
 const PAUSE: Duration = Duration::from_micros(20);
 
 impl Link {
-    /// Sends a packet of the VM.
     pub fn send(&mut self, port: Port, packet: &Packet<'_>) {
         self.tally.count_sent(packet.bytes());
         if self.session.is_sent_by_queue() {

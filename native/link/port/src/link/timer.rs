@@ -7,12 +7,10 @@ use crate::port::Port;
 /// What the port's timer is set to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Timer {
-    /// It is not set.
     #[default]
     Unset,
     /// 0 ms: the VM calls after the port task that is under way.
     Soon,
-    /// This time.
     At(Instant),
 }
 
