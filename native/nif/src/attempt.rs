@@ -38,7 +38,6 @@ impl AttemptResource {
     }
 }
 
-/// The resource that Erlang gets for an attempt.
 fn resource(id: u64, attempt: Attempt, config: Config) -> ResourceArc<AttemptResource> {
     ResourceArc::new(AttemptResource { id, attempt, config })
 }

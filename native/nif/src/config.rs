@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use inet_rdma_engine::connection::{Settings, ZeroCopy};
 use inet_rdma_fabric::{FabricError, FabricName, Network, Parameters};
-use inet_rdma_socket::auto::AutoFabric;
 use inet_rdma_socket::endpoint::Pollers;
 use inet_rdma_socket::poller::Polling;
 use inet_rdma_socket::stream_socket::Bounds;
@@ -17,7 +16,6 @@ use rustler::{Env, NifMap, Term};
 use crate::named::{ByName, Named, named};
 use crate::terms::atom;
 
-/// The option `polling`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum PollingOption {
     Adaptive,
@@ -60,30 +58,21 @@ impl Config {
     /// The parameters of this side. Token 0: no token. The peer gets the low half of the id.
     pub fn parameters(&self, connection_id: u64, token: u64) -> Parameters {
         Parameters {
-            limits: self.limits(),
+            limits: Limits {
+                ring_bytes: self.ring_bytes,
+                receive_slots: self.receive_slots,
+                // Each takes a receive slot on its way: a quarter of them at most.
+                adverts: self.landing_buffers.min(self.receive_slots / 4).max(1),
+            },
             landing_area_bytes: self.landing_bytes.saturating_mul(self.landing_buffers.into()),
             connection_id: connection_id as u32,
             token,
             pinned_max_bytes: self.pinned_max_bytes,
-            network: self.network(),
-        }
-    }
-
-    /// The options of the network; 0: the system's choice.
-    fn network(&self) -> Network {
-        Network {
-            ack_timeout: (self.ack_timeout_ms > 0).then(|| Duration::from_millis(self.ack_timeout_ms.into())),
-            type_of_service: (self.type_of_service > 0).then_some(self.type_of_service),
-        }
-    }
-
-    /// The limits that the peer must keep to.
-    pub fn limits(&self) -> Limits {
-        Limits {
-            ring_bytes: self.ring_bytes,
-            receive_slots: self.receive_slots,
-            // Each takes a receive slot on its way: a quarter of them at most.
-            adverts: self.landing_buffers.min(self.receive_slots / 4).max(1),
+            // 0: the system's choice.
+            network: Network {
+                ack_timeout: (self.ack_timeout_ms > 0).then(|| Duration::from_millis(self.ack_timeout_ms.into())),
+                type_of_service: (self.type_of_service > 0).then_some(self.type_of_service),
+            },
         }
     }
 
@@ -106,11 +95,6 @@ impl Config {
             sends: self.sends_max.into(),
             receives: self.receives_max.into(),
         }
-    }
-
-    /// Which fabrics may be used.
-    pub fn fabric(&self) -> AutoFabric {
-        AutoFabric(self.fabric.0)
     }
 
     fn polling(&self) -> Polling {

@@ -24,7 +24,6 @@ impl Resource for GuardResource {
 }
 
 impl GuardResource {
-    /// The connection.
     pub fn connection(&self) -> &Connection {
         self.0.connection()
     }

@@ -10,14 +10,12 @@ pub struct KeptTerm {
 }
 
 impl KeptTerm {
-    /// Keeps a copy of `term`.
     pub fn new(term: Term<'_>) -> Self {
         let env = OwnedEnv::new();
         let term = env.save(term);
         Self { env, term }
     }
 
-    /// A copy of the term in `env`.
     pub fn copy<'a>(&self, env: Env<'a>) -> Term<'a> {
         self.env.run(|own| self.term.load(own).in_env(env))
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use inet_rdma_fabric::{Fabric, FabricError, ListenOptions};
 use inet_rdma_socket::acceptor::{AcceptWaker, Acceptor};
+use inet_rdma_socket::auto::AutoFabric;
 use parking_lot::Mutex;
 use rustler::{Atom, Encoder, Env, LocalPid, Monitor, NifResult, OwnedEnv, Resource, ResourceArc, Term};
 
@@ -112,7 +113,7 @@ fn open(
         hello_timeout: Duration::from_millis(config.connect_timeout_ms.into()),
         parameters: config.parameters(id, 0),
     };
-    let listener = config.fabric().listen(&options)?;
+    let listener = AutoFabric(config.fabric.0).listen(&options)?;
     let over = listener.over();
     let waiting = Arc::new(Waiting {
         id,

@@ -9,7 +9,6 @@ use crate::terms::atom;
 
 /// A value that Erlang knows by a name of its own.
 pub trait Named: Copy + 'static {
-    /// All values.
     const ALL: &'static [Self];
 
     /// The text of the atom.

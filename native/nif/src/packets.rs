@@ -176,7 +176,6 @@ impl<'a> Outgoing<'a> {
     }
 }
 
-/// One packet as a binary.
 pub fn encode_packet<'a>(env: Env<'a>, received: Received<Block>) -> Option<Term<'a>> {
     let (head, _) = encode_packets(env, vec![received]).ok()?.list_get_cell().ok()?;
     Some(head.encode(env))

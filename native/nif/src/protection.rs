@@ -39,7 +39,6 @@ fn cipher(term: Term<'_>) -> NifResult<Cipher> {
     named.ok_or(rustler::Error::BadArg)
 }
 
-/// A cipher's name.
 pub fn cipher_atom(cipher: Cipher) -> Atom {
     match cipher {
         Cipher::Aes256Gcm => atoms::aes_256_gcm(),
@@ -47,7 +46,6 @@ pub fn cipher_atom(cipher: Cipher) -> Atom {
     }
 }
 
-/// A key of 32 bytes.
 pub fn key(term: Term<'_>) -> NifResult<Key> {
     Key::new(term.decode::<Binary<'_>>()?.as_slice()).ok_or(rustler::Error::BadArg)
 }

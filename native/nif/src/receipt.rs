@@ -8,7 +8,6 @@ use rustler::{Binary, Encoder, Env, LocalPid, NifResult, OwnedEnv, Term};
 use crate::atoms;
 use crate::messages;
 
-/// The terms of one operation.
 pub struct Receipt {
     /// Keeps all of them. Of a reference-counted binary it keeps a reference, no copy.
     env: OwnedEnv,
@@ -24,7 +23,6 @@ struct Poster {
     reference: SavedTerm,
 }
 
-/// The binaries of a send.
 struct Binaries {
     bytes: usize,
     /// The rest of the list that begins with the binary of the next byte.
@@ -48,7 +46,6 @@ impl Receipt {
         Self::to(env.pid(), socket, reference)
     }
 
-    /// The receipt of active mode.
     pub fn active(env: Env<'_>, owner: LocalPid, socket: Term<'_>) -> Self {
         Self::to(owner, socket, atoms::none().encode(env))
     }
@@ -63,7 +60,6 @@ impl Receipt {
         receipt
     }
 
-    /// Adds the binaries of a send.
     pub fn with_binaries(mut self, list: Term<'_>) -> NifResult<Self> {
         let mut bytes = 0;
         for binary in list.into_list_iterator()? {

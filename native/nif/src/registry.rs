@@ -33,7 +33,6 @@ pub fn next_id() -> u64 {
     NEXT_ID.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Adds a new connection to the list.
 pub fn add(id: u64, connection: Arc<Connection>, why: String, node: String) -> Arc<Registered> {
     let registered = Arc::new(Registered {
         id,

@@ -36,7 +36,6 @@ struct Guarded {
 }
 
 impl User {
-    /// A list without waiting processes.
     pub fn new(id: u64) -> Self {
         Self {
             id,
