@@ -161,11 +161,6 @@ pub struct Common {
 }
 
 impl Common {
-    /// Size of a buffer.
-    pub fn buffer_bytes(&self) -> u32 {
-        self.buffer * 1024
-    }
-
     /// The fabrics that may be used.
     pub fn fabric(&self) -> AutoFabric {
         AutoFabric(self.fabric)

@@ -6,41 +6,22 @@ use std::process::ExitCode;
 use inet_rdma_engine::connection::Closed;
 use inet_rdma_fabric::FabricError;
 
-/// Why a transfer failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// Input or output on this side.
     #[error("{doing}: {error}")]
-    Local {
-        /// The operation that failed, in words.
-        doing: String,
-        /// The system's error.
-        error: io::Error,
-    },
-    /// An argument that makes no sense.
+    Local { doing: String, error: io::Error },
     #[error("{0}")]
     Usage(String),
-    /// There is no connection.
     #[error("{doing}: {error}")]
-    Connect {
-        /// The operation that failed, in words.
-        doing: String,
-        /// The error.
-        error: FabricError,
-    },
-    /// The queue pair cannot carry a stream.
+    Connect { doing: String, error: FabricError },
     #[error("starting the connection: {0}")]
     Start(Closed),
-    /// The connection ended before the transfer was complete.
     #[error("the connection was lost: {0}")]
     Lost(#[from] Closed),
-    /// The peer breaks the rules of this program's messages.
     #[error("the peer {0}")]
     Peer(String),
-    /// The other side failed and said why.
     #[error("the far side failed: {0}")]
     FarSide(String),
-    /// The data that arrived differs from the data sent.
     #[error("{0}")]
     Differs(String),
 }
@@ -60,7 +41,6 @@ impl Failure {
         |error| Self::Connect { doing, error }
     }
 
-    /// The exit status of the process.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::Local { .. } => 1,

@@ -30,7 +30,6 @@ const SECOND: Range<usize> = 20..28;
 const HAS_SECOND: u8 = 1;
 const VERIFY: u8 = 2;
 
-/// The head of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Head {
     /// The first packet of either side.
@@ -61,7 +60,6 @@ pub enum Head {
 }
 
 impl Head {
-    /// The bytes of this head.
     pub fn emit(&self) -> [u8; HEAD_BYTES] {
         let (kind, flag, first, second) = match *self {
             Head::Hello { data_bytes, total, .. } => (1, total.is_some(), data_bytes, total.unwrap_or(0)),
@@ -83,7 +81,6 @@ impl Head {
         bytes
     }
 
-    /// Parses bytes of the peer.
     pub fn parse(bytes: &[u8; HEAD_BYTES]) -> Result<Head, Failure> {
         let number = |at: Range<usize>| bytes[at].iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
         let (first, second, flag) = (number(FIRST), number(SECOND), bytes[FLAG] & HAS_SECOND != 0);

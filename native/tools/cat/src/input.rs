@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use crate::failure::Failure;
 
 /// Size of a pipe, if the system allows it: a larger one needs fewer switches between reader and writer.
-pub const PIPE_BYTES: usize = 1 << 20;
+const PIPE_BYTES: usize = 1 << 20;
 
 /// A part of the input, or its end.
 pub enum Piece {
@@ -20,7 +20,6 @@ pub enum Piece {
     Data {
         /// The reader of the piece gives the buffer back, see [`Input::give_back`].
         buffer: Vec<u8>,
-        /// The number of filled bytes.
         bytes: usize,
     },
     /// All has been read.
@@ -52,7 +51,14 @@ impl Sources {
     pub fn open(names: &[PathBuf]) -> Result<Self, Failure> {
         let standard = [PathBuf::from("-")];
         let names = if names.is_empty() { &standard } else { names };
-        names.iter().map(|name| open(name)).collect::<Result<_, _>>().map(Self)
+        let source = |name: &PathBuf| {
+            let file = open(name, io::stdin(), |name| File::open(name))?;
+            Ok(Source {
+                name: name.clone(),
+                file,
+            })
+        };
+        names.iter().map(source).collect::<Result<_, _>>().map(Self)
     }
 
     /// Bytes that are left to read; None: one of the sources is not a regular file.
@@ -60,7 +66,6 @@ impl Sources {
         self.0.iter().map(|source| bytes_left(&source.file)).sum()
     }
 
-    /// Starts to read.
     pub fn read(self, buffer_bytes: usize, buffers: usize, verify: bool) -> Result<Input, Failure> {
         let (to_main, pieces) = bounded(buffers + 1);
         let (empty, to_fill) = bounded(buffers);
@@ -84,26 +89,22 @@ impl Sources {
 }
 
 impl Input {
-    /// Gives a buffer back.
     pub fn give_back(&self, buffer: Vec<u8>) {
         // The thread has ended if all has been read.
         let _ = self.empty.send(buffer);
     }
 }
 
-fn open(name: &Path) -> Result<Source, Failure> {
-    let failed = |error| Failure::local(format!("opening {}", name.display()), error);
-    let file = if name == Path::new("-") {
-        File::from(io::stdin().as_fd().try_clone_to_owned().map_err(failed)?)
-    } else {
-        File::open(name).map_err(failed)?
+/// Opens a file by its name; `-` is this standard stream.
+pub fn open(name: &Path, standard: impl AsFd, open: impl FnOnce(&Path) -> io::Result<File>) -> Result<File, Failure> {
+    let opened = match name == Path::new("-") {
+        true => standard.as_fd().try_clone_to_owned().map(File::from),
+        false => open(name),
     };
+    let file = opened.map_err(|error| Failure::local(format!("opening {}", name.display()), error))?;
     // Fails, without harm, if the file is no pipe, or if the user's pipes may not be so large.
     let _ = rustix::pipe::fcntl_setpipe_size(&file, PIPE_BYTES);
-    Ok(Source {
-        name: name.to_owned(),
-        file,
-    })
+    Ok(file)
 }
 
 fn bytes_left(file: &File) -> Option<u64> {

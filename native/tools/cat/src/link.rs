@@ -31,7 +31,6 @@ impl Notifier for Notify {
     }
 }
 
-/// One end of a connection.
 pub struct Link {
     connection: Arc<Connection>,
     reader: ReadHalf<Vec<u8>>,
@@ -146,7 +145,6 @@ impl Link {
         }
     }
 
-    /// The next packet.
     pub fn next(&mut self, deadline: Option<Instant>) -> Result<Packet, Failure> {
         loop {
             let end = self.listen()?;

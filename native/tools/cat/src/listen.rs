@@ -51,11 +51,9 @@ pub struct Door {
 
 /// A sender that has said hello and awaits an answer.
 pub struct Visitor {
-    /// The connection to it.
     pub link: Link,
     /// Bytes that the sender will send; None: it does not know.
     pub total: Option<u64>,
-    /// The sender will send a checksum.
     pub verify: bool,
 }
 

@@ -8,10 +8,9 @@ use std::path::{Path, PathBuf};
 use rustix::event::PollFlags;
 
 use crate::failure::Failure;
-use crate::input::{PIPE_BYTES, wait};
+use crate::input::{open, wait};
 use crate::packet::Packet;
 
-/// A file that is open for writing.
 pub struct Output {
     name: PathBuf,
     file: File,
@@ -20,21 +19,12 @@ pub struct Output {
 impl Output {
     /// Opens a file and empties it; `-` is the standard output.
     pub fn open(name: &Path) -> Result<Self, Failure> {
-        let failed = |error| Failure::local(format!("opening {}", name.display()), error);
-        let file = if name == Path::new("-") {
-            File::from(io::stdout().as_fd().try_clone_to_owned().map_err(failed)?)
-        } else {
-            File::create(name).map_err(failed)?
-        };
-        // Fails, without harm, if the file is no pipe, or if the user's pipes may not be so large.
-        let _ = rustix::pipe::fcntl_setpipe_size(&file, PIPE_BYTES);
         Ok(Self {
             name: name.to_owned(),
-            file,
+            file: open(name, io::stdout(), |name| File::create(name))?,
         })
     }
 
-    /// Writes all data of a packet.
     pub fn write(&self, packet: &Packet) -> Result<(), Failure> {
         let mut at = 0;
         while at < packet.len() {

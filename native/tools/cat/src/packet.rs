@@ -19,7 +19,6 @@ enum Body {
 
 /// One packet: its head, and the data behind it.
 pub struct Packet {
-    /// The head of the packet.
     pub head: Head,
     body: Body,
 }
@@ -58,7 +57,6 @@ impl Packet {
         })
     }
 
-    /// Bytes of data.
     pub fn len(&self) -> usize {
         match &self.body {
             Body::Copied(_, range) | Body::Landed(_, range) => range.len(),

@@ -11,7 +11,6 @@ use crate::output::Output;
 use crate::report::Report;
 use crate::shape::Shape;
 
-/// Receives what `count` senders send, and writes it.
 pub fn run(recv: &Recv) -> Result<(), Failure> {
     let shape = Shape::new(&recv.common)?;
     let door = Door::open(&pollers()?, &recv.on, &recv.common, shape)?;

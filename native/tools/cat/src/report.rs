@@ -9,7 +9,6 @@ use serde_json::json;
 use crate::arguments::Common;
 use crate::link::Link;
 
-/// One transfer under way.
 pub struct Report {
     role: &'static str,
     start: Instant,
@@ -20,7 +19,6 @@ pub struct Report {
 }
 
 impl Report {
-    /// A transfer begins.
     pub fn start(role: &'static str, common: &Common, total: Option<u64>) -> Self {
         let is_shown = !common.quiet && std::io::stderr().is_terminal();
         let target = if is_shown {
@@ -49,7 +47,6 @@ impl Report {
         }
     }
 
-    /// Counts more bytes.
     pub fn add(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
         if self.is_shown {
@@ -57,12 +54,10 @@ impl Report {
         }
     }
 
-    /// The bytes so far.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The transfer is complete.
     pub fn finish(self, link: &Link, verified: bool) {
         let seconds = self.start.elapsed().as_secs_f64();
         let rate = self.bytes as f64 / seconds.max(1e-9);

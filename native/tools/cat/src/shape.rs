@@ -24,7 +24,6 @@ const PACKETS_IN_RING: u32 = 4;
 /// A packet below this is copied out of its landing buffer, which is free again at once.
 const DIRECT_BYTES: usize = 4096;
 
-/// Number and size of buffers.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
     buffer_bytes: u32,
@@ -35,7 +34,7 @@ impl Shape {
     /// The shape that the options ask for.
     pub fn new(common: &Common) -> Result<Self, Failure> {
         let shape = Self {
-            buffer_bytes: common.buffer_bytes(),
+            buffer_bytes: common.buffer * 1024,
             buffers: common.buffers,
         };
         if u64::from(shape.landing_buffer_bytes()) * u64::from(shape.buffers) > BUFFERS_BYTES_MAX {
@@ -44,12 +43,10 @@ impl Shape {
         Ok(shape)
     }
 
-    /// Bytes of data in one packet.
     pub fn buffer_bytes(self) -> usize {
         self.buffer_bytes as usize
     }
 
-    /// Number of buffers.
     pub fn buffers(self) -> usize {
         self.buffers.into()
     }
@@ -58,21 +55,16 @@ impl Shape {
         self.buffer_bytes + PAGE_BYTES
     }
 
-    /// The limits that the peer is told.
-    pub fn limits(self) -> Limits {
-        Limits {
+    pub fn parameters(self) -> Parameters {
+        let limits = Limits {
             ring_bytes: self.landing_buffer_bytes() * PACKETS_IN_RING,
             receive_slots: RECEIVE_SLOTS,
             adverts: RECEIVE_SLOTS / 4,
-        }
-    }
-
-    /// The parameters of a connection.
-    pub fn parameters(self) -> Parameters {
+        };
         Parameters {
             landing_area_bytes: self.landing_buffer_bytes() * u32::from(self.buffers),
             connection_id: std::process::id(),
-            ..Parameters::of(self.limits())
+            ..Parameters::of(limits)
         }
     }
 

@@ -21,7 +21,6 @@ pub struct Recycled {
 }
 
 impl Recycled {
-    /// The bytes of the message.
     pub fn as_slice(&self) -> &[u8] {
         &self.whole[..self.bytes]
     }

@@ -16,7 +16,6 @@ use crate::pingpong::Latency;
 use crate::server::CONNECT_TIMEOUT;
 use crate::{blast, pingpong};
 
-/// The result that is printed.
 #[derive(Serialize)]
 struct Outcome<'a> {
     order: &'a Order,
@@ -26,7 +25,6 @@ struct Outcome<'a> {
     latency: Option<Latency>,
 }
 
-/// Measures once and prints the result.
 pub fn run(to: &str, order: &Order) -> Result<(), Failure> {
     let failed = Failure::control("reaching the server");
     order.check()?;

@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use crate::failure::Failure;
 use crate::gauge::Seen;
 
-/// The longest line.
 const LINE_BYTES_MAX: u64 = 65_536;
 
 /// A message of the server.
@@ -24,20 +23,17 @@ pub enum Answer {
     Failed(String),
 }
 
-/// See the module's description.
 pub struct Control {
     lines: BufReader<TcpStream>,
 }
 
 impl Control {
-    /// Over a TCP connection.
     pub fn new(stream: TcpStream) -> Self {
         Self {
             lines: BufReader::new(stream),
         }
     }
 
-    /// Sends a message.
     pub fn say(&mut self, what: &impl Serialize) -> Result<(), Failure> {
         let line = serde_json::to_string(what).map_err(io::Error::from);
         line.and_then(|line| self.lines.get_mut().write_all(format!("{line}\n").as_bytes()))

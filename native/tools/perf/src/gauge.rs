@@ -48,7 +48,6 @@ pub struct Seen {
     pub polls: u64,
     /// Events that this side sent: system calls.
     pub wakeups_sent: u64,
-    /// Name of the fabric.
     pub fabric: String,
 }
 

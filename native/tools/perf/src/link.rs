@@ -37,7 +37,6 @@ impl Notifier for Unpark {
     }
 }
 
-/// How a thread waits.
 #[derive(Clone, Copy)]
 enum Waiting {
     Busy,
@@ -96,7 +95,6 @@ impl Link {
         })
     }
 
-    /// The connection.
     pub fn connection(&self) -> &Connection {
         &self.connection
     }
@@ -113,7 +111,6 @@ impl Link {
         }
     }
 
-    /// Writes all bytes.
     pub fn write(&mut self, gather: &Gather<'_>) -> Result<(), Failure> {
         let mut at = 0;
         while at < gather.total() {

@@ -92,7 +92,6 @@ impl Pattern {
     }
 }
 
-/// A received message.
 pub enum Message<'a> {
     /// Copied out of the ring.
     Copied(&'a [u8]),
@@ -101,7 +100,6 @@ pub enum Message<'a> {
 }
 
 impl Message<'_> {
-    /// Size in bytes.
     pub fn len(&self) -> usize {
         match self {
             Message::Copied(bytes) => bytes.len(),

@@ -130,9 +130,7 @@ pub enum Seal {
 /// A side of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// It connects.
     Client,
-    /// It accepts.
     Server,
 }
 
@@ -178,25 +176,19 @@ impl Order {
         self.landing_bytes.unwrap_or(least).next_multiple_of(LINE_BYTES)
     }
 
-    /// The limits that this side tells the peer.
-    pub fn limits(&self) -> Limits {
-        Limits {
+    pub fn parameters(&self) -> Parameters {
+        let limits = Limits {
             ring_bytes: self.ring_bytes,
             receive_slots: self.receive_slots,
             adverts: self.receives,
-        }
-    }
-
-    /// The parameters of a connection.
-    pub fn parameters(&self) -> Parameters {
+        };
         Parameters {
             landing_area_bytes: self.landing_buffer_bytes() * u32::from(self.receives),
             connection_id: std::process::id(),
-            ..Parameters::of(self.limits())
+            ..Parameters::of(limits)
         }
     }
 
-    /// How a connection behaves.
     pub fn settings(&self) -> Settings {
         Settings {
             mode: match self.mode {

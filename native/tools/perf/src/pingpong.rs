@@ -19,15 +19,10 @@ const TIMES_MAX: usize = 1 << 24;
 /// Half of the time of a round trip, in microseconds.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Latency {
-    /// Number of round trips.
     pub count: usize,
-    /// The shortest.
     pub min_us: f64,
-    /// The median.
     pub p50_us: f64,
-    /// The 99th percentile.
     pub p99_us: f64,
-    /// The mean.
     pub mean_us: f64,
 }
 
