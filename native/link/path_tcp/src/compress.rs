@@ -30,7 +30,6 @@ const SAMPLE_BYTES: u64 = 64 * 1024;
 const RATIO_LEAST: (u64, u64) = (12, 10);
 /// Bytes that go uncompressed before the next sample; doubled each time that a sample compresses badly again.
 const SKIPPED_BYTES: u64 = 8 << 20;
-/// See [`SKIPPED_BYTES`].
 const SKIPPED_BYTES_MAX: u64 = 64 << 20;
 
 pub(crate) const PLAIN: u8 = 0;
@@ -76,7 +75,6 @@ impl AddAssign for Compression {
     }
 }
 
-/// Makes blocks.
 pub(crate) struct Compressor {
     /// None: there was no memory, and all blocks are plain.
     context: Option<CCtx<'static>>,
@@ -88,7 +86,6 @@ pub(crate) struct Compressor {
     skipped: u64,
     /// Bytes that were skipped last.
     skips: u64,
-    /// The counts so far.
     pub done: Compression,
 }
 
@@ -158,7 +155,6 @@ impl Compressor {
         true
     }
 
-    /// The last block that was made.
     pub fn block(&self) -> &[u8] {
         &self.block
     }

@@ -30,7 +30,6 @@ pub(crate) struct Decompressor {
     output: Vec<u8>,
     /// The part of [`Self::output`] that waits for the next turn.
     given: Range<usize>,
-    /// The counts so far.
     pub done: Compression,
 }
 
