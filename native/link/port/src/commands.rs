@@ -236,8 +236,8 @@ fn own(socket: BorrowedFd<'_>, reserved: &mut Option<Reserved>) -> io::Result<Ow
 fn attach(link: &mut Link, reserved: &mut Option<Reserved>, fields: &mut Fields<'_>) -> Option<usize> {
     let (socket, [sends, receives]) = (fields.socket()?, fields.array()?);
     let codec = Codec::new(sends != 0, receives != 0)?;
-    let socket = own(socket, reserved).ok()?;
-    link.attach(socket, codec, fields.sealing()?.as_ref()).ok()?;
+    let protection = link.protection(fields)?;
+    link.attach(own(socket, reserved).ok()?, codec, protection.as_ref());
     Some(0)
 }
 
@@ -254,8 +254,8 @@ fn resume(
         received: Position(fields.u64()?),
         path: Some(fields.u64()?).filter(|&path| path != 0),
     };
-    let sealing = fields.sealing()?;
-    let resumed = link.resume(port, attempt, own(socket, reserved), theirs, sealing.as_ref());
+    let protection = link.protection(fields)?;
+    let resumed = link.resume(port, attempt, own(socket, reserved), theirs, protection.as_ref());
     Some((
         answer_whether(resumed.is_some(), answer),
         resumed.unwrap_or(Fate::Lives),

@@ -29,8 +29,7 @@ use inet_rdma_paths::{Earning, Outage, Path, Paths, Stall};
 use inet_rdma_session::proof::Secret;
 use inet_rdma_session::{Role, Session};
 
-pub use self::coding::Sealing;
-pub(crate) use self::coding::{COMPRESSION, SEALING, cipher};
+pub(crate) use self::coding::{COMPRESSION, SEALING};
 pub(crate) use self::counts::COUNTS;
 use self::guard::Loss;
 use self::timer::Timer;

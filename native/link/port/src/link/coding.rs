@@ -1,48 +1,18 @@
 //! How the bytes of a link's TCP connections are coded: compressed, and sealed where the link began inside TLS.
 
-use std::io;
 use std::time::Duration;
 
 use inet_rdma_path_tcp::{Compression, Protection, SealState};
 use inet_rdma_records::{Cipher, Key};
 use inet_rdma_session::Role;
-use inet_rdma_session::proof::Secret;
 
 use super::Link;
+use crate::fields::Fields;
 use crate::numbers::{ANSWER_NUMBERS, Number, values};
 use crate::tcp::Tcp;
 
-/// The carrier's parameters of a TCP connection that both sides have taken out of TLS.
-pub struct Sealing<'a> {
-    pub cipher: Cipher,
-    /// Maximum number of bytes under one key.
-    pub rekey_bytes: u64,
-    /// The age of a key. None: no limit.
-    pub rekey_after: Option<Duration>,
-    /// The bytes that both sides have sent inside TLS, with a nonce of each.
-    pub transcript: &'a [u8],
-}
-
-impl Sealing<'_> {
-    /// Derives the keys from the session's secret. They never leave the port.
-    pub(super) fn protection(&self, secret: &Secret, role: Role) -> io::Result<Protection> {
-        let (own, peer) = match role {
-            Role::Initiator => (Role::Initiator, Role::Acceptor),
-            Role::Acceptor => (Role::Acceptor, Role::Initiator),
-        };
-        let key = |from| Key::new(&*secret.of_direction(from, self.transcript)).ok_or(io::ErrorKind::InvalidInput);
-        Ok(Protection {
-            cipher: self.cipher,
-            send: key(own)?,
-            receive: key(peer)?,
-            rekey_bytes: self.rekey_bytes,
-            rekey_after: self.rekey_after,
-        })
-    }
-}
-
 /// The cipher with this number in commands and answers, as in the carrier's inet_rdma_offer.
-pub(crate) fn cipher(number: u8) -> Option<Cipher> {
+fn cipher(number: u8) -> Option<Cipher> {
     match number {
         1 => Some(Cipher::Aes256Gcm),
         2 => Some(Cipher::ChaCha20Poly1305),
@@ -80,6 +50,29 @@ pub(crate) const COMPRESSION: &[Number<[Compression; 2]>] = &[
 const _: () = assert!(SEALING.len() <= ANSWER_NUMBERS && COMPRESSION.len() <= ANSWER_NUMBERS);
 
 impl Link {
+    /// How a TCP connection is sealed, by the rest of a command's argument: `<<Cipher:8, RekeyBytes:64, RekeySeconds:32,
+    /// Transcript/binary>>`. Some(None): it is not sealed. The keys are derived from the session's secret, and never
+    /// leave the port.
+    pub fn protection(&self, fields: &mut Fields<'_>) -> Option<Option<Protection>> {
+        if fields.0.is_empty() {
+            return Some(None);
+        }
+        let [number] = fields.array()?;
+        let (rekey_bytes, rekey_seconds) = (fields.u64()?, fields.u32()?);
+        let (own, peer) = match self.session.role() {
+            Role::Initiator => (Role::Initiator, Role::Acceptor),
+            Role::Acceptor => (Role::Acceptor, Role::Initiator),
+        };
+        let key = |from| Key::new(&*self.secret.of_direction(from, fields.0));
+        Some(Some(Protection {
+            cipher: cipher(number)?,
+            send: key(own)?,
+            receive: key(peer)?,
+            rekey_bytes,
+            rekey_after: (rekey_seconds > 0).then(|| Duration::from_secs(rekey_seconds.into())),
+        }))
+    }
+
     /// The numbers of [`SEALING`]; none if TCP is not sealed.
     pub fn sealing(&self) -> Vec<u64> {
         let seals = self.tcp.as_ref().and_then(|tcp| tcp.path.sealing());

@@ -6,11 +6,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use inet_rdma_engine::connection::Closed;
-use inet_rdma_path_tcp::{Codec, TcpPath, descriptors};
+use inet_rdma_path_tcp::{Codec, Protection, TcpPath, descriptors};
 use inet_rdma_paths::Path;
 use inet_rdma_session::{QueuePairId, Standing};
 
-use super::coding::Sealing;
 use super::guard::Loss;
 use super::{Fate, Link};
 use crate::handover::{self, Carried};
@@ -262,20 +261,19 @@ impl Link {
 
     /// Begins the session over this TCP connection. Its bytes, and those of the connections that replace it, are
     /// compressed by `codec`.
-    pub fn attach(&mut self, socket: OwnedFd, codec: Codec, sealing: Option<&Sealing<'_>>) -> io::Result<()> {
+    pub fn attach(&mut self, socket: OwnedFd, codec: Codec, protection: Option<&Protection>) {
         self.codec = codec;
-        let tcp = self.adopt(socket, sealing)?;
+        let tcp = self.adopt(socket, protection);
         self.add_tcp(tcp);
-        Ok(())
     }
 
-    fn adopt(&mut self, socket: OwnedFd, sealing: Option<&Sealing<'_>>) -> io::Result<Tcp> {
+    fn adopt(&mut self, socket: OwnedFd, protection: Option<&Protection>) -> Tcp {
         let mut path = TcpPath::adopt(socket);
-        if let Some(sealing) = sealing {
-            path.seal(&sealing.protection(&self.secret, self.session.role())?);
+        if let Some(protection) = protection {
+            path.seal(protection);
         }
         path.compress(std::mem::take(&mut self.codec));
-        Ok(Tcp::new(path))
+        Tcp::new(path)
     }
 
     fn add_tcp(&mut self, tcp: Tcp) {
@@ -297,7 +295,7 @@ impl Link {
         attempt: u64,
         socket: io::Result<OwnedFd>,
         theirs: Standing,
-        sealing: Option<&Sealing<'_>>,
+        protection: Option<&Protection>,
     ) -> Option<Fate> {
         let is_queue_used = self.session.is_sent_by_queue()
             || self
@@ -312,7 +310,7 @@ impl Link {
             }
             Err(None) => return None,
             Err(Some(violation)) => {
-                self.refuse(port, socket, sealing);
+                self.refuse(port, socket, protection);
                 self.tell_violation(port, violation);
                 return Some(Fate::Ends);
             }
@@ -340,8 +338,8 @@ impl Link {
             return Some(Fate::Lives);
         }
         self.begin_queue();
-        let mut tcp = match socket.and_then(|socket| self.adopt(socket, sealing)) {
-            Ok(tcp) => tcp,
+        let mut tcp = match socket {
+            Ok(socket) => self.adopt(socket, protection),
             Err(error) => {
                 self.tell_lost(port, error.into());
                 self.schedule(port);
@@ -365,8 +363,9 @@ impl Link {
 
     /// Tells the peer over the connection of an attempt that the sides' positions contradict each other. A peer that
     /// does not get it learns by its next attempt that the link has ended.
-    fn refuse(&mut self, port: Port, socket: io::Result<OwnedFd>, sealing: Option<&Sealing<'_>>) {
-        if let Ok(mut tcp) = socket.and_then(|socket| self.adopt(socket, sealing)) {
+    fn refuse(&mut self, port: Port, socket: io::Result<OwnedFd>, protection: Option<&Protection>) {
+        if let Ok(socket) = socket {
+            let mut tcp = self.adopt(socket, protection);
             self.session.refuse();
             tcp.transmit(port, &mut self.session);
             tcp.finish(port);
