@@ -12,8 +12,8 @@ pub struct Recorder {
     /// The ring of events, then the ring of ticks. Pages of it that no event has reached are not there yet.
     words: Box<[AtomicU64]>,
     pub(crate) slots: Slots,
-    next_event: AtomicU64,
-    next_tick: AtomicU64,
+    /// The sequence numbers of the next event and of the next tick.
+    next: [AtomicU64; 2],
     has_link: AtomicBool,
     pub(crate) node: String,
 }
@@ -26,8 +26,7 @@ impl Recorder {
         Recorder {
             words: words.unwrap_or_default(),
             slots,
-            next_event: AtomicU64::new(1),
-            next_tick: AtomicU64::new(1),
+            next: [AtomicU64::new(1), AtomicU64::new(1)],
             has_link: AtomicBool::new(false),
             node: node.to_owned(),
         }
@@ -36,10 +35,7 @@ impl Recorder {
     /// Appends an event in place of the oldest one of its ring. True: the file has to be written.
     pub fn append(&self, event: &Event<'_>) -> bool {
         let words = event.encode();
-        match event.is_tick {
-            false => self.events().append(&words),
-            true => self.ticks().append(&words),
-        }
+        self.rings()[usize::from(event.is_tick)].append(&words);
         // Relaxed: the writer that is woken after this sees it, and one that runs comes again.
         if event.node != self.node {
             self.has_link.store(true, Ordering::Relaxed);
@@ -54,18 +50,15 @@ impl Recorder {
 
     /// The newest `most` events of a node, newest first, as the bytes of their slots. Reads each slot once.
     pub fn recent(&self, node: &str, most: usize) -> Vec<[u8; SLOT_BYTES]> {
-        let events = self.events();
+        let [events, _ticks] = self.rings();
         let of_node = events.newest_first().filter(|words| slot::is_of(words, node));
         of_node.take(most).map(|words| slot::bytes(&words)).collect()
     }
 
-    pub(crate) fn events(&self) -> Ring<'_, SLOT_WORDS> {
+    /// The rings of events and of ticks.
+    pub(crate) fn rings(&self) -> [Ring<'_, SLOT_WORDS>; 2] {
         let end = self.words.len().min(self.slots.events * SLOT_WORDS);
-        Ring::new(&self.words[..end], &self.next_event)
-    }
-
-    pub(crate) fn ticks(&self) -> Ring<'_, SLOT_WORDS> {
-        let start = self.words.len().min(self.slots.events * SLOT_WORDS);
-        Ring::new(&self.words[start..], &self.next_tick)
+        let (events, ticks) = self.words.split_at(end);
+        [Ring::new(events, &self.next[0]), Ring::new(ticks, &self.next[1])]
     }
 }

@@ -16,8 +16,8 @@ pub struct Writer {
     recorder: Arc<Recorder>,
     directories: Vec<PathBuf>,
     header: Box<[u8; HEADER_BYTES]>,
-    events: Due,
-    ticks: Due,
+    /// Of the rings of events and of ticks.
+    due: [Due; 2],
     /// The file, and its path when it was made.
     file: Option<(File, PathBuf)>,
     /// The end of what is written: a shorter file was truncated. 0: the header is not written.
@@ -32,8 +32,7 @@ impl Writer {
             recorder,
             directories,
             header,
-            events: Due::default(),
-            ticks: Due::default(),
+            due: Default::default(),
             file: None,
             end: 0,
         }
@@ -81,8 +80,7 @@ impl Writer {
     /// All is due again.
     fn restart(&mut self) {
         self.end = 0;
-        self.events = Due::default();
-        self.ticks = Due::default();
+        self.due = Default::default();
     }
 
     fn write_to(&mut self, file: &File) -> io::Result<()> {
@@ -90,17 +88,16 @@ impl Writer {
             file.write_all_at(&self.header[..], 0)?;
             self.end = HEADER_BYTES as u64;
         }
-        let end = &mut self.end;
-        let mut put = |slot: usize, bytes: &[u8; SLOT_BYTES]| {
-            let at = (HEADER_BYTES + slot * SLOT_BYTES) as u64;
-            file.write_all_at(bytes, at)?;
-            *end = (*end).max(at + SLOT_BYTES as u64);
-            Ok(())
-        };
-        self.events.write(&self.recorder.events(), &mut put)?;
-        let first = self.recorder.slots.events;
-        self.ticks
-            .write(&self.recorder.ticks(), |slot, bytes| put(first + slot, bytes))
+        let firsts = [0, self.recorder.slots.events];
+        for ((due, ring), first) in self.due.iter_mut().zip(self.recorder.rings()).zip(firsts) {
+            due.write(&ring, |slot, bytes| {
+                let at = (HEADER_BYTES + (first + slot) * SLOT_BYTES) as u64;
+                file.write_all_at(bytes, at)?;
+                self.end = self.end.max(at + SLOT_BYTES as u64);
+                Ok(())
+            })?;
+        }
+        Ok(())
     }
 }
 
