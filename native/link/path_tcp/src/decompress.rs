@@ -43,11 +43,7 @@ impl Decompressor {
         context
             .decompress_stream(&mut OutBuffer::around(&mut nothing[..]), &mut frame)
             .ok()?;
-        Some(Decompressor::with(context, Vec::new()))
-    }
-
-    fn with(context: DCtx<'static>, output: Vec<u8>) -> Decompressor {
-        Decompressor {
+        Some(Decompressor {
             context,
             header: [0; BLOCK_HEADER_BYTES],
             header_bytes: 0,
@@ -55,10 +51,10 @@ impl Decompressor {
             plain_left: 0,
             wire_left: 0,
             plain: 0,
-            output,
+            output: Vec::new(),
             given: 0..0,
             done: Compression::default(),
-        }
+        })
     }
 
     /// Expects another frame, with the memory of this one.
