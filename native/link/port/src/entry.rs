@@ -77,14 +77,14 @@ unsafe fn callback<R>(data: sys::ErlDrvData, otherwise: R, run: impl FnOnce(Port
     match done {
         Ok((result, Fate::Lives)) => result,
         Ok((result, Fate::Ends)) => {
-            port.dequeue(port.queued_bytes());
+            port.clear_queue();
             // The VM may call `stop` from here: `data_ref` is not used below.
             port.fail(CONNECTION_CLOSED);
             result
         }
         Err(_panic) => {
             data_ref.has_failed.set(true);
-            port.dequeue(port.queued_bytes());
+            port.clear_queue();
             port.fail(FAILED);
             otherwise
         }

@@ -192,7 +192,7 @@ impl Link {
     }
 
     fn unmark(&mut self, port: Port) {
-        port.dequeue(port.queued_bytes());
+        port.clear_queue();
         self.is_marked = false;
     }
 }

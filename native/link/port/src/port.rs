@@ -82,22 +82,16 @@ impl Port {
         }
     }
 
-    /// Bytes in the port's queue.
-    pub fn queued_bytes(self) -> usize {
-        // SAFETY: the type's invariant.
-        unsafe { sys::driver_sizeq(self.0) }
-    }
-
     /// Copies bytes behind the port's queue.
     pub fn enqueue(self, bytes: &[u8]) {
         // SAFETY: the type's invariant; the VM copies the bytes before it returns.
         unsafe { sys::driver_enq(self.0, bytes.as_ptr().cast_mut().cast(), bytes.len()) };
     }
 
-    /// Takes bytes off the queue's front.
-    pub fn dequeue(self, bytes: usize) {
-        // SAFETY: the type's invariant. More bytes than are queued take all.
-        unsafe { sys::driver_deq(self.0, bytes) };
+    /// Takes all bytes off the queue.
+    pub fn clear_queue(self) {
+        // SAFETY: the type's invariant.
+        unsafe { sys::driver_deq(self.0, sys::driver_sizeq(self.0)) };
     }
 
     /// Asks for the callback `timeout` in this many milliseconds; 0: after the present port task, before other

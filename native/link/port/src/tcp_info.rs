@@ -1,6 +1,5 @@
 //! Facts that the kernel gives about a TCP connection (tcp(7), `TCP_INFO`).
 
-use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
@@ -16,8 +15,16 @@ const PROBES: u8 = 2;
 
 /// The value of a socket option that is an integer.
 pub fn option(socket: BorrowedFd<'_>, level: i32, name: i32) -> Option<i32> {
-    let mut value: i32 = 0;
-    let mut bytes = libc::socklen_t::try_from(size_of::<i32>()).ok()?;
+    // SAFETY: integers have no invalid value.
+    unsafe { get(socket, level, name, 0) }
+}
+
+/// The value of a socket option, of which the kernel may leave the last bytes as they are in `value`.
+///
+/// # Safety
+/// Any bytes must be a valid `T`.
+unsafe fn get<T>(socket: BorrowedFd<'_>, level: i32, name: i32, mut value: T) -> Option<T> {
+    let mut bytes = libc::socklen_t::try_from(size_of::<T>()).ok()?;
     // SAFETY: the descriptor is open as long as `socket` lives; the kernel writes at most `bytes` bytes, which `value`
     // has.
     let status = unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut value).cast(), &mut bytes) };
@@ -59,24 +66,8 @@ pub fn look(socket: BorrowedFd<'_>) -> Look {
 
 /// None: the kernel does not say. The socket's own error shows with the next read.
 fn info(socket: BorrowedFd<'_>) -> Option<libc::tcp_info> {
-    let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
-    let mut bytes = libc::socklen_t::try_from(size_of::<libc::tcp_info>()).ok()?;
-    // SAFETY: the descriptor is open as long as `socket` lives; the kernel writes at most `bytes` bytes, which `info`
-    // has.
-    let status = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_INFO,
-            info.as_mut_ptr().cast(),
-            &mut bytes,
-        )
-    };
-    if status != 0 {
-        return None;
-    }
-    // SAFETY: the type has integers only, for which zeros are values, and the kernel has written over some of them.
-    Some(unsafe { info.assume_init() })
+    // SAFETY: the type has integers only, for which all bytes are values.
+    unsafe { get(socket, libc::IPPROTO_TCP, libc::TCP_INFO, std::mem::zeroed()) }
 }
 
 #[cfg(test)]
