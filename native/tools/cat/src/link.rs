@@ -227,19 +227,14 @@ impl Link {
         self.part(Instant::now() + GOODBYE);
     }
 
-    /// Ends the connection in order; the peer has nothing more to send.
-    pub fn close(mut self) {
-        self.writer.close();
-    }
-
     fn part(&mut self, deadline: Instant) {
         let _ended_already = self.writer.finish();
         // Drop data that is still on its way. `next` returns the end as an error.
         while self.next(Some(deadline)).is_ok() && Instant::now() < deadline {}
-        self.writer.close();
     }
 }
 
+/// Ends the connection in order.
 impl Drop for Link {
     fn drop(&mut self) {
         self.writer.close();

@@ -25,16 +25,11 @@ fn serve(pollers: &Arc<Pollers>, visitor: &mut Visitor, relay: &Relay, shape: Sh
     let timeout = relay.connecting.timeout();
     let mut onward = connect(pollers, &relay.to, &relay.common, shape, timeout)?;
     let data_bytes = greet(&mut onward, shape, visitor.total, visitor.verify, timeout)?;
-    match transfer(visitor, &mut onward, relay, data_bytes) {
-        Ok(()) => {
-            onward.close();
-            Ok(())
-        }
-        Err(failure) => {
-            onward.give_up(&failure.to_string());
-            Err(failure)
-        }
+    let done = transfer(visitor, &mut onward, relay, data_bytes);
+    if let Err(failure) = &done {
+        onward.give_up(&failure.to_string());
     }
+    done
 }
 
 /// Passes one transfer on. The receiver at the end of the chain verifies length and checksum.

@@ -20,18 +20,11 @@ pub fn run(send: &Send) -> Result<(), Failure> {
     let sources = Sources::open(&send.files)?;
     let timeout = send.connecting.timeout();
     let mut link = connect(&pollers()?, &send.to, &send.common, shape, timeout)?;
-    match transfer(&mut link, sources, shape, timeout, send.no_verify, &send.common) {
-        Ok(()) => {
-            link.close();
-            Ok(())
-        }
-        Err(failure) => {
-            if let Failure::Local { .. } = failure {
-                link.give_up(&failure.to_string());
-            }
-            Err(failure)
-        }
+    let done = transfer(&mut link, sources, shape, timeout, send.no_verify, &send.common);
+    if let Err(failure @ Failure::Local { .. }) = &done {
+        link.give_up(&failure.to_string());
     }
+    done
 }
 
 fn transfer(
