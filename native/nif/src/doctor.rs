@@ -4,7 +4,7 @@ use inet_rdma_engine::VerbsFabric;
 use inet_rdma_fabric::FabricError;
 use inet_rdma_verbs::device::{self, Device, OpenDevice, Unopened};
 use inet_rdma_verbs::{Transport, VerbsError};
-use rustler::{Encoder, Env, NifMap, NifUntaggedEnum, Term};
+use rustler::{Encoder, Env, Term};
 
 use crate::atoms;
 use crate::named::{ByName, named};
@@ -15,86 +15,45 @@ named!(Transport {
     Iwarp => iwarp,
 });
 
-/// See `inet_rdma_verbs::device::PortState`.
-#[derive(NifMap)]
-struct PortMap {
-    number: u8,
-    active: bool,
-    active_mtu: u32,
-    max_mtu: u32,
-}
-
-/// See `inet_rdma_verbs::device::DeviceLimits`.
-#[derive(NifMap)]
-struct LimitsMap {
-    queue_entries: u32,
-    sges: u32,
-    completion_entries: u32,
-}
-
-/// A device that answers.
-#[derive(NifMap)]
-struct DeviceMap {
-    name: String,
-    transport: ByName<Transport>,
-    firmware: String,
-    limits: LimitsMap,
-    ports: Vec<PortMap>,
-}
-
-/// A device that cannot be opened, or does not answer.
-#[derive(NifMap)]
-struct RefusedMap {
-    name: String,
-    refused: String,
-}
-
-#[derive(NifUntaggedEnum)]
-enum Found {
-    Usable(DeviceMap),
-    Refused(RefusedMap),
-}
-
-impl From<Result<OpenDevice, Unopened>> for Found {
-    fn from(opened: Result<OpenDevice, Unopened>) -> Self {
-        let refused = |name, why: VerbsError| {
-            Found::Refused(RefusedMap {
-                name,
-                refused: why.to_string(),
-            })
-        };
-        match opened {
-            Ok(open) => match look(open.device()) {
-                Ok(map) => Found::Usable(map),
-                Err(why) => refused(open.device().name(), why),
-            },
-            Err(Unopened { name, refusal }) => refused(name, refusal),
-        }
-    }
-}
-
-fn look(device: Device<'_>) -> Result<DeviceMap, VerbsError> {
+/// `#{name, transport, firmware, limits, ports}` of a device that answers; `inet_rdma_verbs::device` says what each is.
+fn look<'a>(env: Env<'a>, device: Device<'_>) -> Result<Term<'a>, VerbsError> {
     let limits = device.limits()?;
     let ports = (1..=limits.ports).map(|number| {
         let port = device.port(number)?;
-        Ok(PortMap {
-            number,
-            active: port.is_active,
-            active_mtu: port.active_mtu_bytes,
-            max_mtu: port.max_mtu_bytes,
-        })
+        let rows: &[(&str, &dyn Encoder)] = &[
+            ("number", &number),
+            ("active", &port.is_active),
+            ("active_mtu", &port.active_mtu_bytes),
+            ("max_mtu", &port.max_mtu_bytes),
+        ];
+        Ok(terms::map(env, rows))
     });
-    Ok(DeviceMap {
-        name: device.name(),
-        transport: ByName(device.transport()),
-        ports: ports.collect::<Result<_, VerbsError>>()?,
-        firmware: limits.firmware,
-        limits: LimitsMap {
-            queue_entries: limits.queue_entries,
-            sges: limits.sges,
-            completion_entries: limits.completion_entries,
-        },
-    })
+    let ports = ports.collect::<Result<Vec<_>, VerbsError>>()?;
+    let queue: &[(&str, &dyn Encoder)] = &[
+        ("queue_entries", &limits.queue_entries),
+        ("sges", &limits.sges),
+        ("completion_entries", &limits.completion_entries),
+    ];
+    let rows: &[(&str, &dyn Encoder)] = &[
+        ("name", &device.name()),
+        ("transport", &ByName(device.transport())),
+        ("firmware", &limits.firmware),
+        ("limits", &terms::map(env, queue)),
+        ("ports", &ports),
+    ];
+    Ok(terms::map(env, rows))
+}
+
+/// `#{name, refused}` of a device that cannot be opened, or does not answer.
+fn refused<'a>(env: Env<'a>, name: &str, why: &VerbsError) -> Term<'a> {
+    terms::map(env, &[("name", &name), ("refused", &why.to_string())])
+}
+
+fn found(env: Env<'_>, opened: Result<OpenDevice, Unopened>) -> Term<'_> {
+    match opened {
+        Ok(open) => look(env, open.device()).unwrap_or_else(|why| refused(env, &open.device().name(), &why)),
+        Err(Unopened { name, refusal }) => refused(env, &name, &refusal),
+    }
 }
 
 /// `verbs_devices() -> {ok, [Device | #{name, refused}]} | {error, Reason}`: every RDMA device that libibverbs knows.
@@ -105,7 +64,7 @@ fn look(device: Device<'_>) -> Result<DeviceMap, VerbsError> {
 fn verbs_devices(env: Env<'_>) -> Term<'_> {
     match device::open_all() {
         Ok(devices) => {
-            let found: Vec<Found> = devices.into_iter().map(Found::from).collect();
+            let found: Vec<_> = devices.into_iter().map(|opened| found(env, opened)).collect();
             (atoms::ok(), found).encode(env)
         }
         Err(failed) => {

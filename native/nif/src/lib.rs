@@ -43,12 +43,9 @@ mod atoms {
         event = "$inet_rdma", readable, writable, acceptable, connected, waiting,
         inet_rdma_sent, inet_rdma_received, too_late,
         inet_rdma, inet_rdma_closed, inet_rdma_error, inet_rdma_passive,
-        econnrefused, none, trusted, windows, verbs, log, warning, inet_rdma_reason,
-        einval, badarg, emsgsize, eaddrinuse, etimedout, enobufs,
+        none, trusted, windows, verbs, log, warning, einval, badarg, emsgsize, enobufs, no_memory,
         cipher, send_key, receive_key, rekey_bytes, aes_256_gcm, chacha20_poly1305, key_due, ended, tls_gone,
-        key_message,
-        peer_gone, no_route, rejected, peer_misbehaved, wrong_user, wrong_token, bad_hello, version_mismatch, fabric,
-        no_memory, system, failed, written,
+        key_message, failed, written,
     }
 }
 

@@ -94,13 +94,6 @@ fn landed<'a>(env: Env<'a>, buffer: LandingBuffer, range: std::ops::Range<usize>
     binary.to_term(env)
 }
 
-/// The header of a packet; `{error, emsgsize}`: its size does not fit the framing's length field.
-pub fn header(framing: Framing, packet_bytes: usize) -> NifResult<Header> {
-    framing
-        .header(packet_bytes)
-        .ok_or_else(|| Error::Term(Box::new(atoms::emsgsize())))
-}
-
 /// Packets to send: the slices lie in the caller's binaries.
 pub struct Outgoing<'a> {
     /// For each packet the rest of the list that begins with it; then the rest that was not decoded.
@@ -126,7 +119,9 @@ impl<'a> Outgoing<'a> {
             let (head, tail) = rest.list_get_cell()?;
             let bytes = out.decode_packet(head)?;
             if framing.header_bytes() > 0 {
-                out.headers.push(header(framing, bytes)?);
+                // Its size does not fit the framing's length field.
+                let too_large = || Error::Term(Box::new(atoms::emsgsize()));
+                out.headers.push(framing.header(bytes).ok_or_else(too_large)?);
             }
             out.cells.push(rest);
             out.ends.push(out.binaries.len());

@@ -39,8 +39,7 @@ impl Refusals {
     /// The event in the shape of the runtime system's own events: `{log, Level, Format, Arguments, Metadata}`.
     fn event<'a>(&self, env: Env<'a>, error: &FabricError, left_out: u64) -> Term<'a> {
         let reason = terms::fabric_error(env, error);
-        let metadata = [(atoms::inet_rdma_reason(), reason)];
-        let metadata = Term::map_from_pairs(env, &metadata).expect("one key");
+        let metadata = terms::map(env, &[("inet_rdma_reason", &reason)]);
         let (format, arguments) = match left_out {
             0 => (
                 "inet_rdma: refused a peer on port ~b: ~tp",

@@ -10,7 +10,7 @@ use crate::atoms;
 use crate::connection::ConnectionResource;
 use crate::protection::cipher_atom;
 use crate::registry::{self, Registered};
-use crate::terms::atom;
+use crate::terms;
 
 /// The keys of origin `pair` in the carrier's `inet_rdma_counts`, which says what each means.
 fn counts<'a>(env: Env<'a>, registered: &Registered) -> Term<'a> {
@@ -92,11 +92,7 @@ fn counts<'a>(env: Env<'a>, registered: &Registered) -> Term<'a> {
         ("pinned_bytes", &qp.pinned_bytes()),
         ("node_pinned_bytes", &VerbsFabric.pinned_bytes()),
     ];
-    let rows: Vec<_> = rows
-        .iter()
-        .map(|(key, value)| (atom(env, key), value.encode(env)))
-        .collect();
-    Term::map_from_pairs(env, &rows).expect("each key once")
+    terms::map(env, rows)
 }
 
 fn landing_state(state: LandingState) -> &'static str {

@@ -51,6 +51,15 @@ pub fn atom<'a>(env: Env<'a>, name: &str) -> Term<'a> {
         .to_term(env)
 }
 
+/// A map of these values by their keys, each of which is there once.
+pub fn map<'a>(env: Env<'a>, rows: &[(&str, &dyn Encoder)]) -> Term<'a> {
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|(key, value)| (atom(env, key), value.encode(env)))
+        .collect();
+    Term::map_from_pairs(env, &rows).expect("each key once")
+}
+
 /// The operation that failed, as an atom: the words of its name, joined by underscores.
 fn doing<'a>(env: Env<'a>, words: &'static str) -> Term<'a> {
     atom(env, &words.replace(' ', "_"))
