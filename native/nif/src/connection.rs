@@ -31,30 +31,8 @@ pub struct Open {
 
 /// The resource behind the Erlang term `Conn`.
 pub struct ConnectionResource {
-    state: Mutex<State>,
-}
-
-enum State {
-    Open(Box<Held>),
-    /// All that the connection held is given back, however long the VM keeps the term.
-    Closed,
-}
-
-impl State {
-    /// Closes the connection; None: it was closed before.
-    fn close(&mut self) -> Option<Box<Held>> {
-        match std::mem::replace(self, State::Closed) {
-            State::Open(held) => Some(held),
-            State::Closed => None,
-        }
-    }
-
-    fn held(&mut self) -> Option<&mut Held> {
-        match self {
-            State::Open(held) => Some(held),
-            State::Closed => None,
-        }
-    }
+    /// None: it is closed, and all that it held is given back, however long the VM keeps the term.
+    state: Mutex<Option<Box<Held>>>,
 }
 
 /// An open connection, and the state that the resource keeps for it.
@@ -73,8 +51,8 @@ struct Held {
 impl Resource for ConnectionResource {
     fn down<'a>(&'a self, env: Env<'a>, pid: LocalPid, monitor: Monitor) {
         let mut state = self.state.lock();
-        let is_owner = state.held().is_some_and(|held| held.owner.1 == monitor);
-        let ended = if is_owner { state.close() } else { None };
+        let is_owner = state.as_ref().is_some_and(|held| held.owner.1 == monitor);
+        let ended = state.take_if(|_| is_owner);
         drop(state);
         match ended {
             Some(held) => end(env, *held),
@@ -83,7 +61,7 @@ impl Resource for ConnectionResource {
     }
 
     fn destructor(self, env: Env<'_>) {
-        if let Some(held) = self.state.into_inner().close() {
+        if let Some(held) = self.state.into_inner() {
             end(env, *held);
         }
     }
@@ -92,7 +70,7 @@ impl Resource for ConnectionResource {
 impl ConnectionResource {
     /// The connection; None: it is closed.
     pub fn open(&self) -> Option<Arc<Open>> {
-        self.state.lock().held().map(|held| Arc::clone(&held.open))
+        self.state.lock().as_ref().map(|held| Arc::clone(&held.open))
     }
 
     /// Calls the stream on behalf of the calling process. None: it is closed.
@@ -110,8 +88,8 @@ impl ConnectionResource {
     /// longer. If the process dies its send is never finished, and the connection ends.
     pub fn watch_writer(conn: &ResourceArc<Self>, env: Env<'_>, pid: LocalPid) {
         let needs_none = {
-            let mut state = conn.state.lock();
-            let held = state.held();
+            let state = conn.state.lock();
+            let held = state.as_ref();
             held.is_none_or(|held| held.watched.is_some_and(|(watched, _)| watched == pid))
         };
         if needs_none {
@@ -120,7 +98,7 @@ impl ConnectionResource {
         let Some(monitor) = env.monitor(conn, &pid) else {
             return conn.writer_died(env, pid);
         };
-        let replaced = match conn.state.lock().held() {
+        let replaced = match &mut *conn.state.lock() {
             // Another call may watch the next writer already: only the present one is watched.
             Some(held) if held.open.socket.holder() == Some(pid) => held.watched.replace((pid, monitor)),
             // Its send is done, or the connection is closed.
@@ -132,7 +110,7 @@ impl ConnectionResource {
     }
 
     fn owner(&self) -> Option<LocalPid> {
-        self.state.lock().held().map(|held| held.owner.0)
+        self.state.lock().as_ref().map(|held| held.owner.0)
     }
 }
 
@@ -164,14 +142,14 @@ pub fn establish(
     let attachment = pollers(config)?.attach(Arc::clone(&connection))?;
     let registered = registry::add(id, connection, why, String::new());
     let resource = ResourceArc::new(ConnectionResource {
-        state: Mutex::new(State::Closed),
+        state: Mutex::new(None),
     });
     let caller = env.pid();
     // Locked until the owner is stored: the handler of the owner's death reads it.
     let mut state = resource.state.lock();
     match env.monitor(&resource, &caller) {
         Some(monitor) => {
-            *state = State::Open(Box::new(Held {
+            *state = Some(Box::new(Held {
                 open: Arc::new(Open { socket, registered }),
                 owner: (caller, monitor),
                 options: None,
@@ -263,7 +241,7 @@ fn active<'a>(
     let Some(owner) = conn.owner() else {
         return Ok(closed_error(env));
     };
-    let receipt = Receipt::active(env, owner, socket);
+    let receipt = Receipt::to(owner, socket, atoms::none().encode(env));
     Ok(accepted(
         env,
         conn.call(env, |socket| socket.set_active(option, receipt)),
@@ -303,7 +281,7 @@ fn stop_reading(env: Env<'_>, conn: ResourceArc<ConnectionResource>) -> Atom {
 #[rustler::nif]
 fn own(env: Env<'_>, conn: ResourceArc<ConnectionResource>, pid: LocalPid) -> Term<'_> {
     let mut state = conn.state.lock();
-    let Some(held) = state.held() else {
+    let Some(held) = &mut *state else {
         return closed_error(env);
     };
     let Some(monitor) = env.monitor(&conn, &pid) else {
@@ -328,7 +306,7 @@ fn owner<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
 #[rustler::nif]
 fn set_options(conn: ResourceArc<ConnectionResource>, options: Term<'_>) -> Atom {
     let kept = KeptTerm::new(options);
-    if let Some(held) = conn.state.lock().held() {
+    if let Some(held) = &mut *conn.state.lock() {
         held.options = Some(kept);
     }
     atoms::ok()
@@ -337,7 +315,7 @@ fn set_options(conn: ResourceArc<ConnectionResource>, options: Term<'_>) -> Atom
 /// `options(Conn) -> Term | closed`: the term of the last `set_options/2`.
 #[rustler::nif]
 fn options<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
-    match conn.state.lock().held().and_then(|held| held.options.as_ref()) {
+    match conn.state.lock().as_ref().and_then(|held| held.options.as_ref()) {
         Some(options) => options.copy(env),
         None => atoms::closed().encode(env),
     }
@@ -353,7 +331,7 @@ fn finish<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>) -> Term<'a> {
 /// `close(Conn) -> ok`. Idempotent.
 #[rustler::nif]
 fn close(env: Env<'_>, conn: ResourceArc<ConnectionResource>) -> Atom {
-    let ended = conn.state.lock().close();
+    let ended = conn.state.lock().take();
     if let Some(held) = ended {
         env.demonitor(&conn, &held.owner.1);
         end(env, *held);

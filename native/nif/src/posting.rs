@@ -19,7 +19,7 @@ fn post_send<'a>(
     reference: Term<'a>,
     binaries: Term<'a>,
 ) -> NifResult<Term<'a>> {
-    let receipt = Receipt::posted(env, socket, reference).with_binaries(binaries)?;
+    let receipt = Receipt::to(env.pid(), socket, reference).with_binaries(binaries)?;
     let posted = conn.call(env, |socket| {
         charge(env, receipt.bytes().min(socket.bounds().call_bytes));
         socket.post_send(receipt)
@@ -41,7 +41,7 @@ fn post_recv<'a>(
     reference: Term<'a>,
     length: usize,
 ) -> Term<'a> {
-    let receipt = Receipt::posted(env, socket, reference);
+    let receipt = Receipt::to(env.pid(), socket, reference);
     // A connection that the peer has ended may still hold bytes that the peer sent before.
     let posted = conn.call(env, |socket| {
         charge(env, length.min(socket.bounds().call_bytes));

@@ -3,9 +3,8 @@
 use inet_rdma_assembly::Gather;
 use inet_rdma_socket::stream_socket::Parcel;
 use rustler::env::SavedTerm;
-use rustler::{Binary, Encoder, Env, LocalPid, NifResult, OwnedEnv, Term};
+use rustler::{Binary, Env, LocalPid, NifResult, OwnedEnv, Term};
 
-use crate::atoms;
 use crate::messages;
 
 pub struct Receipt {
@@ -41,16 +40,8 @@ impl Receipt {
         }
     }
 
-    /// The receipt of an operation that the calling process posts.
-    pub fn posted(env: Env<'_>, socket: Term<'_>, reference: Term<'_>) -> Self {
-        Self::to(env.pid(), socket, reference)
-    }
-
-    pub fn active(env: Env<'_>, owner: LocalPid, socket: Term<'_>) -> Self {
-        Self::to(owner, socket, atoms::none().encode(env))
-    }
-
-    fn to(pid: LocalPid, socket: Term<'_>, reference: Term<'_>) -> Self {
+    /// The receipt of an operation of which this process is told.
+    pub fn to(pid: LocalPid, socket: Term<'_>, reference: Term<'_>) -> Self {
         let mut receipt = Self::silent();
         receipt.poster = Some(Poster {
             pid,

@@ -10,7 +10,7 @@ use crate::connection::ConnectionResource;
 use crate::packets::{Outgoing, encode_packets};
 use crate::terms::{self, closed_error};
 use crate::timeslice::charge;
-use crate::user::User;
+use crate::user::{User, add_caller};
 
 /// `send(Conn, Packets, Offset) -> ok | {more | blocked, Rest, Offset} | {error, Reason}`
 ///
@@ -109,7 +109,7 @@ fn recv<'a>(env: Env<'a>, conn: ResourceArc<ConnectionResource>, exact: usize) -
 #[rustler::nif]
 fn arm(env: Env<'_>, conn: ResourceArc<ConnectionResource>) -> bool {
     armed(env, &conn, |socket| {
-        socket.notifier().add_reader(env);
+        add_caller(env, &mut socket.notifier().readers.lock());
         socket.arm_reader()
     })
 }
@@ -119,7 +119,7 @@ fn arm(env: Env<'_>, conn: ResourceArc<ConnectionResource>) -> bool {
 #[rustler::nif]
 fn arm_writer(env: Env<'_>, conn: ResourceArc<ConnectionResource>) -> bool {
     armed(env, &conn, |socket| {
-        socket.notifier().add_writer(env);
+        add_caller(env, &mut socket.notifier().writers.lock());
         socket.arm_writer_in_turn(env.pid())
     })
 }

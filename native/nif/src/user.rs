@@ -20,8 +20,8 @@ use crate::terms;
 pub struct User {
     /// Names the connection in messages.
     id: u64,
-    readers: Mutex<Vec<LocalPid>>,
-    writers: Mutex<Vec<LocalPid>>,
+    pub readers: Mutex<Vec<LocalPid>>,
+    pub writers: Mutex<Vec<LocalPid>>,
     guarded: Mutex<Guarded>,
 }
 
@@ -43,16 +43,6 @@ impl User {
             writers: Mutex::default(),
             guarded: Mutex::default(),
         }
-    }
-
-    /// Notes that the calling process waits for something to read.
-    pub fn add_reader(&self, env: Env<'_>) {
-        add_caller(env, &mut self.readers.lock());
-    }
-
-    /// Notes that the calling process waits for room to write.
-    pub fn add_writer(&self, env: Env<'_>) {
-        add_caller(env, &mut self.writers.lock());
     }
 
     /// Removes a process that no longer waits.
