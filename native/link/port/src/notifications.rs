@@ -9,50 +9,45 @@ use inet_rdma_engine::connection::{Caller, Notifier, Woken};
 /// the thread that gets memory for connections, at any time.
 #[derive(Debug, Default)]
 pub struct Notifications {
-    readable: AtomicBool,
-    writable: AtomicBool,
-    key_due: AtomicBool,
+    /// There may be something to read.
+    pub(crate) readable: Flag,
+    /// There may be room.
+    pub(crate) writable: Flag,
+    /// The sending key nears its limit.
+    pub(crate) key_due: Flag,
 }
 
 impl Notifier for Notifications {
     fn wake(&self, woken: Woken, _caller: Caller) {
         if woken.reader {
-            self.readable.store(true, Ordering::Relaxed);
+            self.readable.set();
         }
         if woken.writer {
-            self.writable.store(true, Ordering::Relaxed);
+            self.writable.set();
         }
     }
 
     fn key_due(&self) {
-        self.key_due.store(true, Ordering::Relaxed);
+        self.key_due.set();
     }
 }
 
-impl Notifications {
-    /// Whether there may be something to read, noted since the last call.
-    pub fn take_readable(&self) -> bool {
-        take(&self.readable)
+#[derive(Debug, Default)]
+pub(crate) struct Flag(AtomicBool);
+
+impl Flag {
+    fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the sending key nears its limit, noted since the last call.
-    pub fn take_key_due(&self) -> bool {
-        take(&self.key_due)
+    /// Whether it was set since the last call, without a locked instruction. A flag that another thread sets between
+    /// load and store is lost without harm: the connection's state changed under its lock first, and the port's next
+    /// call takes that lock. A port that waits for an event is armed, and the end of its connection makes an event.
+    pub fn take(&self) -> bool {
+        let is_set = self.0.load(Ordering::Relaxed);
+        if is_set {
+            self.0.store(false, Ordering::Relaxed);
+        }
+        is_set
     }
-
-    /// Whether there may be room, noted since the last call.
-    pub fn take_writable(&self) -> bool {
-        take(&self.writable)
-    }
-}
-
-/// Takes a flag without a locked instruction. A flag that another thread sets between load and store is lost without
-/// harm: the connection's state changed under its lock first, and the port's next call takes that lock. A port that
-/// waits for an event is armed, and the end of its connection makes an event.
-fn take(noted: &AtomicBool) -> bool {
-    let is_set = noted.load(Ordering::Relaxed);
-    if is_set {
-        noted.store(false, Ordering::Relaxed);
-    }
-    is_set
 }

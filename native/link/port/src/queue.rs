@@ -14,7 +14,6 @@ use crate::asked::Asked;
 use crate::block::{Block, Held};
 use crate::handover::{self, Carried};
 use crate::looking::{LookStep, Looking};
-use crate::notifications::Notifications;
 use crate::port::{Packet, Port};
 use crate::sharing::Sharing;
 use crate::tally::{QueueCounts, Tally};
@@ -121,10 +120,6 @@ impl Queue {
         &self.carried.connection
     }
 
-    fn notifications(&self) -> &Notifications {
-        &self.carried.noted
-    }
-
     /// The event fd, and the liveness fd if it is another descriptor.
     fn watched_fds(&self) -> impl Iterator<Item = RawFd> + use<> {
         let liveness_fd = (self.liveness_fd != self.event_fd).then_some(self.liveness_fd);
@@ -198,7 +193,7 @@ impl Queue {
             return (0, ReadEnd::Empty);
         }
         // The read takes the packets of earlier notifications.
-        self.notifications().take_readable();
+        self.carried.noted.readable.take();
         let reader = &mut self.carried.reader;
         let (end, is_armed) = match self.looking.sleeps() {
             true => reader.read_and_arm(READ_MAX, &mut self.received),
@@ -241,7 +236,7 @@ impl Queue {
 
     /// True if the connection has told of room since the last call.
     pub fn take_writable(&self) -> bool {
-        self.notifications().take_writable()
+        self.carried.noted.writable.take()
     }
 
     /// True if outgoing bytes wait for room.
@@ -254,7 +249,7 @@ impl Queue {
         if self.input == Input::Held {
             return;
         }
-        let was_armed = self.input == Input::Armed && !self.notifications().take_readable();
+        let was_armed = self.input == Input::Armed && !self.carried.noted.readable.take();
         match self.looking.next(Instant::now(), packets) {
             next @ (LookStep::Look | LookStep::YieldAndLook) => {
                 if next == LookStep::YieldAndLook {
@@ -333,23 +328,23 @@ impl Queue {
 
     /// A write that looked for room may have found packets: no event will tell of them.
     fn look_if_readable(&mut self) {
-        if self.notifications().take_readable() {
+        if self.carried.noted.readable.take() {
             self.look_soon();
         }
     }
 
     /// Whether the sending key nears its limit, noted since the last call.
     pub fn take_key_due(&self) -> bool {
-        self.notifications().take_key_due()
+        self.carried.noted.key_due.take()
     }
 
     /// Tells the peer that this node lives, before all waiting bytes.
     pub fn tick(&mut self) {
         let is_up = self.connection().tick().is_ok();
         self.ticks += u64::from(is_up);
-        let noted = self.notifications();
+        let noted = &self.carried.noted;
         // Both are taken.
-        if noted.take_readable() | noted.take_writable() | !is_up {
+        if noted.readable.take() | noted.writable.take() | !is_up {
             self.look_soon();
         }
     }

@@ -68,19 +68,13 @@ pub const USE_PORT_LOCKING: c_int = 1;
 pub const SOFT_BUSY: c_int = 2;
 /// `ErlDrvTermData`: a word of a term for [`erl_drv_send_term`].
 pub type ErlDrvTermData = usize;
-/// `ERL_DRV_ATOM`
+// `ERL_DRV_*` of these names.
 pub const TERM_ATOM: ErlDrvTermData = 2;
-/// `ERL_DRV_PORT`
 pub const TERM_PORT: ErlDrvTermData = 4;
-/// `ERL_DRV_TUPLE`
 pub const TERM_TUPLE: ErlDrvTermData = 7;
-/// `ERL_DRV_BUF2BINARY`
 pub const TERM_BUF2BINARY: ErlDrvTermData = 14;
-/// `ERL_DRV_READ`
 pub const READ: c_int = 1;
-/// `ERL_DRV_WRITE`
 pub const WRITE: c_int = 2;
-/// `ERL_DRV_USE`
 pub const USE: c_int = 4;
 
 unsafe extern "C" {
