@@ -21,14 +21,11 @@ pub const DATA_BYTES_MAX: usize = 256 * 1024;
 pub const CONTROL_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of [`Kind::Move`].
 pub const MOVE_BYTES: usize = 16;
-/// Bytes of [`Kind::End`].
-pub const END_BYTES: usize = 8;
+/// Bytes of [`Kind::End`], [`Kind::Echo`] and [`Kind::Echoed`].
+pub const NUMBER_BYTES: usize = 8;
 
 /// In [`Kind::End`]: no session comes to this position.
 pub const CONTRADICTION: Position = Position(u64::MAX);
-
-/// Bytes of [`Kind::Echo`] and [`Kind::Echoed`].
-pub const ECHO_BYTES: usize = 8;
 
 /// The kind of a frame, by its number in the header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -81,9 +78,9 @@ impl Header {
             1 => (Kind::Tick, 0..=0),
             2 => (Kind::Control, 0..=CONTROL_BYTES_MAX),
             3 => (Kind::Move, MOVE_BYTES..=MOVE_BYTES),
-            4 => (Kind::End, END_BYTES..=END_BYTES),
-            5 => (Kind::Echo, ECHO_BYTES..=ECHO_BYTES),
-            6 => (Kind::Echoed, ECHO_BYTES..=ECHO_BYTES),
+            4 => (Kind::End, NUMBER_BYTES..=NUMBER_BYTES),
+            5 => (Kind::Echo, NUMBER_BYTES..=NUMBER_BYTES),
+            6 => (Kind::Echoed, NUMBER_BYTES..=NUMBER_BYTES),
             _ => return None,
         };
         sizes.contains(&bytes).then_some(Header {
@@ -106,9 +103,9 @@ mod tests {
             (Kind::Tick, 0),
             (Kind::Control, CONTROL_BYTES_MAX),
             (Kind::Move, MOVE_BYTES),
-            (Kind::End, END_BYTES),
-            (Kind::Echo, ECHO_BYTES),
-            (Kind::Echoed, ECHO_BYTES),
+            (Kind::End, NUMBER_BYTES),
+            (Kind::Echo, NUMBER_BYTES),
+            (Kind::Echoed, NUMBER_BYTES),
         ] {
             let header = Header {
                 kind,

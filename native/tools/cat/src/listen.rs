@@ -113,13 +113,11 @@ impl Door {
         let mut served = 0;
         while count == 0 || served < count {
             let mut visitor = self.next()?;
-            match transfer(&mut visitor) {
-                Ok(()) => visitor.link.take_leave(),
-                Err(failure) => {
-                    visitor.link.give_up(&failure.to_string());
-                    return Err(failure);
-                }
+            if let Err(failure) = transfer(&mut visitor) {
+                visitor.link.give_up(&failure.to_string());
+                return Err(failure);
             }
+            visitor.link.take_leave();
             served += 1;
         }
         Ok(())
