@@ -42,8 +42,7 @@ fn resource(id: u64, attempt: Attempt, config: Config) -> ResourceArc<AttemptRes
     ResourceArc::new(AttemptResource { id, attempt, config })
 }
 
-/// `notify(Attempt) -> ok`: the caller gets `{'$inet_rdma', Id, connected}` once the attempt has ended; at once if it
-/// has ended already.
+/// `notify(Attempt) -> ok`: the caller gets `{'$inet_rdma', Id, connected}` once the attempt has ended, or at once.
 #[rustler::nif]
 fn notify(env: Env<'_>, attempt: ResourceArc<AttemptResource>) -> Atom {
     if !attempt.attempt.notify(tell(env, attempt.id)) {

@@ -108,8 +108,7 @@ impl Config {
     }
 }
 
-/// `taken(Config) -> Config`: the options as this library has decoded them. A test makes sure that each option comes
-/// back.
+/// `taken(Config) -> Config`: the options as this library has decoded them. A test compares them.
 #[rustler::nif]
 fn taken(config: Config) -> Config {
     config

@@ -56,8 +56,7 @@ fn receive_key<'a>(
     Ok(taken(env, result))
 }
 
-/// `send_key(Guard, Generation, Key) -> ok | {error, Reason}`: as [`link_send_key`], of a stream; the tick goes by
-/// itself.
+/// `send_key(Guard, Generation, Key) -> ok | {error, Reason}`: as [`link_send_key`], of a stream, with the tick.
 #[rustler::nif]
 fn send_key<'a>(
     env: Env<'a>,

@@ -59,8 +59,7 @@ pub struct Landed(LandingBuffer);
 #[rustler::resource_impl]
 impl Resource for Landed {}
 
-/// The packets as binaries, in order, in front of `tail`. Packets of one batch are parts of one binary; a landed packet
-/// is the landing buffer itself.
+/// The packets as binaries, in order: those of a batch are parts of one, a landed one is the landing buffer itself.
 pub fn encode_packets<'a>(env: Env<'a>, received: Vec<Received<Block>>) -> NifResult<Term<'a>> {
     let mut list = Term::list_new_empty(env);
     for received in received.into_iter().rev() {

@@ -73,8 +73,7 @@ fn log_limit(env: Env<'_>) -> Term<'_> {
     ResourceArc::new(LimitResource(Mutex::new(LogLimit::new(Instant::now())))).encode(env)
 }
 
-/// `log_admits(LogLimit) -> LeftOut | none`: whether a line may be written now: the number of lines left out since the
-/// last one.
+/// `log_admits(LogLimit) -> LeftOut | none`: the lines left out since the last one; none: no line may be written now.
 #[rustler::nif]
 fn log_admits<'a>(env: Env<'a>, limit: ResourceArc<LimitResource>) -> Term<'a> {
     match limit.0.lock().admit(Instant::now()) {

@@ -114,8 +114,7 @@ fn arm(env: Env<'_>, conn: ResourceArc<ConnectionResource>) -> bool {
     })
 }
 
-/// `arm_writer(Conn) -> Armed`. True: the caller gets one `writable` when there may be room. False: there is room
-/// already.
+/// `arm_writer(Conn) -> Armed`. True: the caller gets one `writable` when there may be room. False: there is room.
 #[rustler::nif]
 fn arm_writer(env: Env<'_>, conn: ResourceArc<ConnectionResource>) -> bool {
     armed(env, &conn, |socket| {

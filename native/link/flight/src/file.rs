@@ -42,8 +42,7 @@ const PREFIX: &str = "inet_rdma-";
 /// The ends of file names: of a node's last run, and of the run before it.
 const SUFFIX: &str = ".flight";
 const SUFFIX_BEFORE: &str = ".flight.1";
-/// Stands before the number of a node whose name other nodes that run have, too. No name of a node has it in a file
-/// name.
+/// Stands before the number of a node whose name other running nodes have; names of nodes lack it in file names.
 const NUMBER: char = '+';
 /// Maximum number of nodes of one name with files in one directory.
 const SAME_NAMES_MAX: u32 = 64;
@@ -101,8 +100,7 @@ impl Slots {
     }
 }
 
-/// Makes and locks the file of this node in the first of the directories that exists. Renames the file of the run
-/// before: its name gets `.1` at the end.
+/// Makes and locks this node's file in the first directory that exists. The name of the run before gets `.1` behind it.
 pub(crate) fn claim(directories: &[PathBuf], node: &str) -> Result<(File, PathBuf), FileError> {
     let exists = directories.iter().find(|directory| directory.is_dir());
     let directory = exists
@@ -128,8 +126,7 @@ pub(crate) fn claim(directories: &[PathBuf], node: &str) -> Result<(File, PathBu
     Err(FileError::InUse(directory.join(format!("{PREFIX}{stem}{SUFFIX}"))))
 }
 
-/// Maximum number of a node name's characters in a file name. Both names may have 255 characters, and the file name has
-/// a beginning and an end of its own.
+/// Maximum number of a node name's characters in a file name, which has other parts, and 255 characters at most.
 const NAME_CHARS_MAX: usize = 200;
 
 fn in_file_name(char: char) -> char {
@@ -264,8 +261,7 @@ pub(crate) fn header(node: &str, slots: Slots) -> [u8; HEADER_BYTES] {
     header
 }
 
-/// Removes files of this user from the directory, except for the newest [`FILES_MAX`] and those of nodes that run.
-/// Keeps files that cannot be removed.
+/// Removes files of this user, except for the newest [`FILES_MAX`], those of nodes that run, and what it cannot remove.
 fn remove_old(directory: &Path, own: &Path) {
     let Ok(entries) = std::fs::read_dir(directory) else {
         return;

@@ -10,8 +10,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::{Event, Recorder, Writer};
 
-/// The thread rests this long after it has written: under many events it wakes up 50 times in a second, and a killed
-/// process loses the events of that time.
+/// The thread rests this long after a write: it wakes 50 times in a second, and a killed process loses these events.
 const REST: Duration = Duration::from_millis(20);
 /// Time to the next attempt when events could not be written.
 const RETRY: Duration = Duration::from_secs(10);
@@ -76,8 +75,7 @@ pub fn recorder() -> Option<&'static Recorder> {
     RUNNING.get().map(|running| &*running.recorder)
 }
 
-/// Appends an event to the recorder of this process, if there is one. Makes a system call if the thread that writes
-/// sleeps, and no other one.
+/// Appends an event to the recorder of this process, if there is one. Its one system call wakes a writer that sleeps.
 pub fn record(event: &Event<'_>) {
     if let Some(running) = RUNNING.get().filter(|running| running.recorder.append(event)) {
         running.thread.unpark();

@@ -19,8 +19,7 @@ static HAS_SPARE: AtomicBool = AtomicBool::new(false);
 /// The number of [`Lent`].
 static LENT: AtomicUsize = AtomicUsize::new(0);
 
-/// The spare's place, free for a file that another party opens for a moment, such as TLS in a handshake. There is no
-/// spare until this is dropped.
+/// The spare's place, free for a file of another party, such as TLS in a handshake. There is no spare until the drop.
 #[derive(Debug)]
 pub struct Lent(());
 

@@ -215,8 +215,7 @@ impl TcpPath {
         Ok(())
     }
 
-    /// Reads once, and takes what the turn allows. Returns the bytes read, and those that would have been: fewer were
-    /// there. None: none were there.
+    /// Reads once, and takes what the turn allows. Returns the bytes read, and those wanted. None: none were there.
     fn read<H: AsRef<[u8]>, S: Sink>(
         &mut self,
         session: &mut Session<H, S::Large>,
@@ -271,8 +270,7 @@ impl TcpPath {
         let _ended_already = rustix::net::connect_unspec(&self.socket);
     }
 
-    /// Shuts the connection down in both directions. Both sides see the end at once, even while another process has a
-    /// descriptor of the socket.
+    /// Shuts both directions down. Both sides see the end at once, even while another process has the socket, too.
     pub fn shutdown(&self) {
         let _ended_already = rustix::net::shutdown(self.socket.as_fd(), Shutdown::Both);
     }

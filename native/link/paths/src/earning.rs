@@ -33,8 +33,7 @@ impl Earning {
         };
     }
 
-    /// The link moves to a queue pair, earned or not. If the queue pair is lost, the carrier's timers begin the next
-    /// settlement.
+    /// The link moves to a queue pair, earned or not. If that is lost the carrier's timers begin the next settlement.
     pub fn end(&mut self) {
         self.is_over = true;
     }

@@ -188,8 +188,7 @@ impl Paths {
         self.has_changed = true;
     }
 
-    /// Suspects and [holds](Self::is_held) each path until it answers: the node noticed that it did not run for a
-    /// while.
+    /// Suspects and [holds](Self::is_held) each path until it answers: the node did not run for a while.
     pub fn suspect(&mut self, now: Instant) {
         let look_at = now + LOOKS_EVERY;
         for watch in &mut self.watches {

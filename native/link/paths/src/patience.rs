@@ -2,8 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// The longest patience that false suspicions lead to. Far below the 60 s of `net_ticktime`, so that a true loss is
-/// still noticed first.
+/// The longest patience that false suspicions lead to: far below `net_ticktime`, 60 s, which would notice a loss first.
 const LONGEST: Duration = Duration::from_secs(30);
 /// The time without a false suspicion after which the patience is halved: so they stay at about one in this time.
 const EASES_AFTER: Duration = Duration::from_secs(60);

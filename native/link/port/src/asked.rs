@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 use inet_rdma_fabric::Answer;
 use inet_rdma_paths::{Debt, Look};
 
-/// A device that has lost a packet sends it again only after its acknowledgement timeout. A path is suspected only
-/// after it could do so this many times.
+/// Times that a device can send a lost packet again, each after its acknowledgement timeout, before a suspicion.
 const RETRIES: u32 = 2;
 
 /// What the peer's device has been asked, and what it has answered.

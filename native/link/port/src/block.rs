@@ -74,8 +74,7 @@ pub struct Held {
     bytes: usize,
 }
 
-// SAFETY: the reference count is atomic, `driver_free_binary` may be called from any thread, and the bytes are only
-// read.
+// SAFETY: the count is atomic, `driver_free_binary` may be called from any thread, and the bytes are only read.
 unsafe impl Send for Held {}
 // SAFETY: `&Held` gives out nothing but the bytes, which do not change.
 unsafe impl Sync for Held {}

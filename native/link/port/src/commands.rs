@@ -18,11 +18,9 @@ use crate::numbers::keys;
 use crate::port::Port;
 use crate::round_trips::ROUND_TRIPS;
 
-/// Commands of `port_control/3`; the carrier's inet_rdma_port has the same numbers. Fields have the byte order of this
-/// machine.
+/// Commands of `port_control/3`, as in the carrier's inet_rdma_port. Fields have the byte order of this machine.
 mod command {
-    /// `<<Id:64, Path:64>>`: takes the connection with the number Id. It can carry the session of [`ADOPT`], and both
-    /// sides know it by the number Path.
+    /// `<<Id:64, Path:64>>`: takes connection Id, which both sides know as Path. It can carry the session of [`ADOPT`].
     pub const CARRY: u32 = 1;
     /// The port may give packets to the VM from now on.
     pub const START: u32 = 2;
@@ -102,8 +100,7 @@ mod command {
     pub const RESERVE: u32 = 28;
     /// Gives up the descriptor of [`RESERVE`], and takes back the place of [`LEND`].
     pub const RELEASE: u32 = 29;
-    /// Leaves the place of the spare descriptor free for the files of a TLS handshake, until [`RESERVE`] or
-    /// [`RELEASE`].
+    /// Leaves the spare descriptor's place free for the files of a TLS handshake, until [`RESERVE`] or [`RELEASE`].
     pub const LEND: u32 = 30;
     /// The node noticed that it did not run for a while: all paths are suspected, and nothing is written over them,
     /// until they answer or the session is resumed. A sealed TCP connection that answers is lost, for the reason
@@ -113,8 +110,7 @@ mod command {
 
 pub(crate) use command::OPEN;
 
-/// The commands that answer numbers, by their names in the carrier's inet_rdma_port, each with the keys in the order of
-/// its answer.
+/// The commands that answer numbers, as inet_rdma_port names them, each with the keys in the order of its answer.
 pub fn number_keys() -> [(&'static str, Vec<&'static str>); 4] {
     [
         ("counts", keys(COUNTS)),

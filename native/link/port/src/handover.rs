@@ -55,8 +55,7 @@ pub fn take(id: u64) -> Option<Carried> {
     OFFERED.lock().remove(&id)
 }
 
-/// Owners of the descriptors that the VM may still have in its poll set. The descriptors stay open until the VM calls
-/// `stop_select`.
+/// Owners of descriptors that the VM may have in its poll set: they stay open until the VM calls `stop_select`.
 static WATCHED: LazyLock<Mutex<HashMap<RawFd, Owner>>> = LazyLock::new(Mutex::default);
 
 /// Owns a descriptor: a connection, or a socket.

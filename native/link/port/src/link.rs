@@ -52,8 +52,7 @@ pub struct Link {
     session: Session<Held, Block>,
     secret: Secret,
     tcp: Option<Tcp>,
-    /// The addresses of the TCP connection on which the link began, which the VM has noted for its node, too. None:
-    /// there was none yet.
+    /// The addresses of the first TCP connection, which the VM has noted for its node, too. None: there was none yet.
     ends: Option<(SocketAddr, SocketAddr)>,
     /// The contexts of compression while there is no TCP connection.
     codec: Codec,
@@ -81,8 +80,7 @@ pub struct Link {
     guard: Option<Process>,
     /// The counts of queue pairs that are gone.
     past: QueueCounts,
-    /// Counts of compression over TCP connections that are gone, of sent and of received bytes. None: neither side
-    /// compressed.
+    /// Compression over TCP connections that are gone, of sent and of received bytes. None: neither side compressed.
     past_compression: Option<[Compression; 2]>,
     changes: Changes,
     /// Deadline of the attempt to resume that has given up the TCP connection.
@@ -93,8 +91,7 @@ pub struct Link {
     round_trips: RoundTrips,
     outage: Outage,
     earning: Earning,
-    /// True: the peer has gone back to the TCP connection. This side follows when all bytes that the peer sent over the
-    /// queue pair have arrived.
+    /// The peer has gone back to TCP: this side follows when all bytes that it sent over the queue pair have arrived.
     is_returning: bool,
 }
 

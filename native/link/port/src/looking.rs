@@ -34,8 +34,7 @@ enum Mode {
     Sleeps,
 }
 
-/// How long to look without an arrival: a little longer than a peer that has to be woken takes to answer on a busy
-/// machine.
+/// How long to look without an arrival: a little longer than a peer that must be woken takes on a busy machine.
 const PATIENCE: Duration = Duration::from_micros(100);
 /// If two looks are this far apart, the thread or its scheduler has other work, from which looks would take turns.
 const PROMPT: Duration = Duration::from_micros(50);
@@ -44,8 +43,7 @@ const LOOKS_PER_YIELD: u32 = 32;
 
 /// How long a trial stays with one mode before it changes to the other.
 const TURN: Duration = Duration::from_millis(1);
-/// How often a trial uses each way. One turn would not do: the rate of a busy link changes by a third from one
-/// millisecond to the next.
+/// How often a trial uses each mode: the rate of a busy link changes by a third from one millisecond to the next.
 const TURNS: u32 = 4;
 /// How long the better mode is used after the first trial; twice as long each time that the next one confirms it.
 const RUN_MIN: Duration = Duration::from_millis(10);

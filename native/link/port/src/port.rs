@@ -21,8 +21,7 @@ use crate::sys;
 #[derive(Clone, Copy)]
 pub struct Port(sys::ErlDrvPort);
 
-/// The VM's name of an error's number, "emfile", as `file` and `inet` return it as an atom; "unknown" where it has
-/// none.
+/// The VM's name of an error's number, "emfile", as of `file` and `inet`; "unknown" where it has none.
 pub fn errno_name(errno: i32) -> &'static str {
     errno_atom(errno).to_str().unwrap_or("unknown")
 }

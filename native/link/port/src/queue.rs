@@ -32,8 +32,7 @@ const WRITES_MAX: usize = 16;
 /// Slices of the log that one transfer gathers.
 const SLICES: usize = 256;
 
-/// Packets above this size do not wait to share a transfer with others: their post costs less than the copy of their
-/// bytes.
+/// Packets above this size do not wait to share a transfer: their post costs less than the copy of their bytes.
 pub const GATHERED_BYTES: usize = 16 * 1024;
 
 /// The condition for which the port waits before it reads packets.
@@ -272,8 +271,7 @@ impl Queue {
         }
     }
 
-    /// Writes a packet without the log. Returns how many of its bytes, with the length, are sent. None: the connection
-    /// has ended.
+    /// Writes a packet without the log. Returns the bytes sent, with the length. None: the connection has ended.
     pub fn write(&mut self, packet: &Packet<'_>, length: &[u8; LENGTH_BYTES]) -> Option<usize> {
         let mut gather = Gather::small();
         gather.push(length);

@@ -108,8 +108,7 @@ impl Tcp {
         is_time
     }
 
-    /// True if [`Self::receive`] has something to do even if the socket is not readable: the last one has left bytes,
-    /// or nothing more can be sent.
+    /// True if [`Self::receive`] is due even if nothing is readable: it has left bytes, or nothing more can be sent.
     pub fn is_due(&self) -> bool {
         self.path.holds_input() || matches!(self.output, Output::Failed(_))
     }

@@ -39,8 +39,7 @@ pub enum Kind {
     /// `<<Path:64, Mark:64>>`: the stream carries on over that path from the mark on. Path 0: over this connection, on
     /// which this frame comes before all bytes of the stream.
     Move = 3,
-    /// `<<Position:64>>`: the sender ends the session there; [`CONTRADICTION`]: as the positions of the two sides
-    /// contradict each other. Nothing follows.
+    /// `<<Position:64>>`: the sender ends the session there; [`CONTRADICTION`]: as the positions contradict each other.
     End = 4,
     /// `<<Number:64>>`: the receiver answers at once with the same number.
     Echo = 5,

@@ -153,8 +153,7 @@ impl<L: Memory> Inbound<L> {
         }
     }
 
-    /// Takes bytes of the connection up to the end of the next item, or of the turn. Returns their number, and the
-    /// item.
+    /// Takes bytes of the connection up to the end of the next item or of the turn. Returns their number and the item.
     pub fn handle<S: Sink<Large = L>>(
         &mut self,
         bytes: &[u8],

@@ -10,8 +10,7 @@ const KEPT_BYTES: usize = 16 * 1024;
 /// One stretch of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Span<H> {
-    /// `bytes` bytes of [`Log::copied`]. The first has the number `first`, counted over all bytes that were ever
-    /// copied.
+    /// `bytes` bytes of [`Log::copied`], from number `first` on, counted over all bytes that were ever copied.
     Copied { first: u64, bytes: usize },
     /// Bytes that lie elsewhere.
     Held(H),
@@ -206,8 +205,7 @@ impl<H: AsRef<[u8]>> Log<H> {
         usize::try_from(cursor.span - self.first_span).unwrap_or(usize::MAX)
     }
 
-    /// Gives the slices of up to `bytes` bytes from a place on to `take`, until it returns false. Returns the number of
-    /// bytes in them.
+    /// Gives slices of up to `bytes` bytes from a place on to `take`, until it returns false. Returns their bytes.
     pub fn slices<'a>(&'a self, cursor: &Cursor, bytes: usize, mut take: impl FnMut(&'a [u8]) -> bool) -> usize {
         let mut at = *cursor;
         let mut index = self.index(&mut at);

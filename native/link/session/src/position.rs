@@ -2,8 +2,7 @@
 
 use std::ops::{Add, Sub};
 
-/// The number of bytes of the stream before this place: packets with their lengths, nothing else. 64 bits do not run
-/// out.
+/// The number of bytes of the stream, packets with their lengths, before this place. 64 bits do not run out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Position(pub u64);
 

@@ -91,8 +91,7 @@ struct Pending {
     end: bool,
 }
 
-/// The bytes that are being written to the TCP connection: small frames and the header of a data frame, then bytes of
-/// the log.
+/// What is being written to the TCP connection: small frames and the header of a data frame, then bytes of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct Unit {
     head: Vec<u8>,

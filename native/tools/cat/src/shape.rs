@@ -17,8 +17,7 @@ const RECEIVE_SLOTS: u16 = 256;
 /// The memory of all buffers together.
 const BUFFERS_BYTES_MAX: u64 = 1 << 30;
 
-/// A fabric gives room to write in quarters of its staging memory, which is as large as the ring: a whole packet fits
-/// into a quarter.
+/// A fabric gives room to write in quarters of its staging memory, as large as the ring: a packet fits into one.
 const PACKETS_IN_RING: u32 = 4;
 
 /// A packet below this is copied out of its landing buffer, which is free again at once.

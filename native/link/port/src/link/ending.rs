@@ -16,8 +16,7 @@ impl Link {
         self.transmit(port);
         let has_tcp = self.tcp.is_some() && self.is_started && !self.paths.is_held(Path::Tcp);
         if !has_tcp && (self.queue.is_none() || self.paths.is_held(Path::QueuePair)) {
-            // No path takes the bytes. The VM closes the port after this call if the port's queue is empty: do not mark
-            // it.
+            // No path takes the bytes. Do not mark the port, so that the VM closes it after this call.
             self.unmark(port);
             return;
         }

@@ -116,8 +116,7 @@ impl Link {
         }
     }
 
-    /// Tells, once, that the link has earned a queue pair. While the port still has the last one, the peer has not
-    /// followed back to TCP.
+    /// Tells, once, that the link has earned a queue pair. While it has the last one the peer has not followed to TCP.
     pub(super) fn look_whether_earned(&mut self, port: Port) {
         if self.guard.is_some() && self.queue.is_none() && self.earning.is_earned_by(self.passed()) {
             self.tell(port, c"earned");

@@ -17,8 +17,7 @@ use crate::port::Port;
 use crate::queue::Queue;
 use crate::tcp::Tcp;
 
-/// The window of a TCP connection within one host: more bytes under way give no throughput and delay the small packets
-/// behind them.
+/// The window of a TCP connection within one host: more bytes give no throughput and delay small packets behind them.
 const WINDOW_BYTES_LOCAL: usize = 1 << 20;
 
 /// The time in which an attempt that has given up the TCP connection ends: longer than the carrier's steps and
@@ -44,8 +43,7 @@ impl Link {
         is_watched
     }
 
-    /// Gives up a queue pair that this side does not send over. A peer that has moved there already comes back by an
-    /// attempt to resume.
+    /// Gives up a queue pair that this side does not send over. A peer that has moved there comes back by an attempt.
     pub fn drop_unused_queue(&mut self, port: Port) {
         if !self.session.is_sent_by_queue() {
             self.lose_queue(port);
@@ -55,8 +53,7 @@ impl Link {
         }
     }
 
-    /// Sends packets over the queue pair from now on; before [`Self::start`] both directions use it. False: they do
-    /// already, or there is no queue pair.
+    /// Sends over the queue pair from now on; before [`Self::start`] both sides do. False: they do, or there is none.
     pub fn move_to_queue(&mut self, port: Port) -> bool {
         let moves = if self.is_started {
             self.session.move_to_queue()
@@ -166,8 +163,7 @@ impl Link {
         }
     }
 
-    /// The peer has ended the queue pair before its packets came by it. If this side has moved there, both resume
-    /// without it.
+    /// The peer has ended the queue pair before it sent there. If this side has moved there, both resume without it.
     pub(super) fn lose_unread_queue(&mut self, port: Port) {
         let is_used = self.session.is_sent_by_queue() || self.session.awaits_queue();
         self.lose_queue(port);
@@ -259,8 +255,7 @@ impl Link {
         self.tell_lost_again(port);
     }
 
-    /// Begins the session over this TCP connection. Its bytes, and those of the connections that replace it, are
-    /// compressed by `codec`.
+    /// Begins the session over this TCP connection. `codec` compresses it, and the connections that replace it.
     pub fn attach(&mut self, socket: OwnedFd, codec: Codec, protection: Option<&Protection>) {
         self.codec = codec;
         let tcp = self.adopt(socket, protection);

@@ -23,8 +23,7 @@ const TCP_LOW_BYTES: usize = 64 * 1024;
 /// The port is busy, too, from this number of bytes on that a queue pair has taken and the peer has not acknowledged:
 /// it bounds the memory of a link's log. Over TCP the session's window bounds it.
 const LOG_HIGH_BYTES: usize = 4 << 20;
-/// The port is no longer busy once the log is smaller by this number of bytes. A smaller step gives all senders a turn
-/// earlier.
+/// The port is no longer busy once the log is smaller by these bytes. A smaller step gives senders a turn earlier.
 const LOG_STEP_BYTES: usize = 192 * 1024;
 
 /// Over TCP, packets above this size do not wait for others.

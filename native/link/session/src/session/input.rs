@@ -109,8 +109,7 @@ impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
         let (path, mark) = parse_move(message).ok_or(Violation::Frame)?;
         let is_between_packets = self.inbound.is_between_packets();
         match self.source {
-            // Behind a resume. A queue pair may have brought more bytes since this side told its standing: they come
-            // again.
+            // Behind a resume. Bytes that a queue pair has brought since this side told its standing come again.
             Source::Tcp if path == TCP && (mark == self.received() || mark < self.received() && is_between_packets) => {
                 self.inbound.skip(self.received() - mark);
                 Ok(())
@@ -164,8 +163,7 @@ impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
         self.source == Source::Queue(path)
     }
 
-    /// Whether the peer has moved to a queue pair that this side does not have: nothing comes until the session is
-    /// resumed.
+    /// Whether the peer has moved to a queue pair that this side lacks: nothing comes until the session is resumed.
     pub fn awaits_queue(&self) -> bool {
         matches!(self.source, Source::Queue(carries) if self.path() != Some(carries))
     }

@@ -190,8 +190,7 @@ impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
         let Some(ours) = self.standing.filter(|_| attempt == self.attempt) else {
             return Err(None);
         };
-        // Over a queue pair the peer may have read on since, and the log keeps no bytes of one that lives as long as
-        // the peer.
+        // The peer may have read on over a queue pair; the log keeps no bytes of one that lives as long as the peer.
         let acknowledged = match self.route {
             Route::Tcp => self.log.start(),
             Route::Queue { mark, .. } => self.log.start().min(mark),
@@ -208,8 +207,7 @@ impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
         self.unit = Unit::default();
         self.inbound.reset_frame();
         self.release(theirs.received);
-        // Decide by the standings that both sides have told, not by the queue pair's present state: so the peer decides
-        // the same.
+        // Decide by the standings that both sides have told, not by the present state: so the peer decides the same.
         let keeps_path = ours.path.is_some() && ours.path == theirs.path;
         if !keeps_path {
             self.path = None;
