@@ -157,15 +157,9 @@ impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
 
     /// Whether neither direction needs a queue pair that was there before this one.
     fn is_free_for(&self, path: QueuePairId) -> bool {
-        let sends = match self.route {
-            Route::Tcp => true,
-            Route::Queue { path: carries, .. } => carries == path,
-        };
-        let receives = match self.source {
-            Source::Tcp => true,
-            Source::Queue(carries) => carries == path,
-        };
-        sends && receives
+        let needs_other = matches!(self.route, Route::Queue { path: carries, .. } if carries != path)
+            || matches!(self.source, Source::Queue(carries) if carries != path);
+        !needs_other
     }
 
     /// Whether the attempt under way gives up this queue pair: it was added when this side had told its standing.

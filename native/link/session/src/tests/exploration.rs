@@ -7,7 +7,7 @@ use stateright::{Model, Property};
 
 use super::queue_pair::Hold;
 use super::side::Dial;
-use super::tcp::Portion;
+use super::tcp::{Flight, Portion};
 use super::world::{Action, Broken, Setup, World};
 
 /// What the callers may do, and how often.
@@ -124,16 +124,9 @@ impl Exploration {
                 actions.push(Action::HearRead { side });
             }
         }
-        actions.extend(
-            self.transmit[side]
-                .iter()
-                .map(|&portion| Action::Transmit { side, portion }),
-        );
-        actions.extend(
-            self.deliver[side]
-                .iter()
-                .map(|&portion| Action::Deliver { from: side, portion }),
-        );
+        let (transmit, deliver) = (self.transmit[side].iter(), self.deliver[side].iter());
+        actions.extend(transmit.map(|&portion| Action::Transmit { side, portion }));
+        actions.extend(deliver.map(|&portion| Action::Deliver { from: side, portion }));
         if ours.ticks < self.ticks {
             actions.push(Action::Tick { side });
         }
@@ -176,11 +169,8 @@ impl Exploration {
                 actions.push(Action::LoseQueue { side });
             }
         }
-        for flight in world
-            .flights
-            .iter()
-            .filter(|flight| flight.from == side && flight.standing.is_some())
-        {
+        let is_asked = |flight: &&Flight| flight.from == side && flight.standing.is_some();
+        for flight in world.flights.iter().filter(is_asked) {
             let (from, connection) = (side, flight.connection);
             actions.push(Action::DeliverStanding { from, connection });
             if world.losses < self.losses && world.may_lose_standing(from, connection) {

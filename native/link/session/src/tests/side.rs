@@ -58,6 +58,11 @@ impl Side {
         }
     }
 
+    /// The packet that it appends next, if the session goes on.
+    pub fn next_packet(&self, setup: &Setup, side: usize) -> Option<Vec<u8>> {
+        setup.packet(side, self.appended).filter(|_| !self.has_ended)
+    }
+
     /// The connection is gone.
     pub fn leave_tcp(&mut self) {
         self.connection = None;

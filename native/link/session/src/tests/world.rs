@@ -155,10 +155,7 @@ impl World {
 
     fn append(&mut self, setup: &Setup, side: usize) -> bool {
         let side_state = &mut self.sides[side];
-        let Some(packet) = setup
-            .packet(side, side_state.appended)
-            .filter(|_| !side_state.has_ended)
-        else {
+        let Some(packet) = side_state.next_packet(setup, side) else {
             return false;
         };
         let is_held = side_state.appended % 2 == 1;
@@ -172,17 +169,11 @@ impl World {
 
     fn pass(&mut self, setup: &Setup, side: usize, whole: bool) -> bool {
         let side_state = &mut self.sides[side];
-        let packet = setup
-            .packet(side, side_state.appended)
-            .filter(|_| !side_state.has_ended);
+        let packet = side_state.next_packet(setup, side);
         let (Some(packet), true) = (packet, side_state.session.passes()) else {
             return false;
         };
-        let mut framed = u32::try_from(packet.len())
-            .expect("a small packet")
-            .to_be_bytes()
-            .to_vec();
-        framed.extend(packet);
+        let framed = [&(packet.len() as u32).to_be_bytes(), &packet[..]].concat();
         let (taken, rest) = framed.split_at(framed.len() - usize::from(!whole));
         side_state.appended += 1;
         side_state.session.handle_passed(taken.len(), framed.len());
