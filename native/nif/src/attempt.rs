@@ -259,7 +259,7 @@ fn nonce(env: Env<'_>) -> Binary<'_> {
     nonce.into()
 }
 
-fn parse(address: &str) -> NifResult<IpAddr> {
+pub fn parse(address: &str) -> NifResult<IpAddr> {
     address.parse().map_err(|_| rustler::Error::BadArg)
 }
 

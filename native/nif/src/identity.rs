@@ -9,6 +9,7 @@ use inet_rdma_engine::VerbsFabric;
 use inet_rdma_engine::local;
 use rustler::{Encoder, Env, NifMap, NifResult, Term};
 
+use crate::attempt::parse;
 use crate::terms;
 
 /// The facts that two nodes compare to learn whether they share a host, its network, and a user. A fact that cannot be
@@ -59,8 +60,7 @@ fn namespace(kind: &str) -> u64 {
 /// Asks the kernel for all addresses of all interfaces. Not for a normal scheduler.
 #[rustler::nif(schedule = "DirtyIo")]
 fn is_local(address: &str) -> NifResult<bool> {
-    let address = address.parse::<IpAddr>().map_err(|_| rustler::Error::BadArg)?;
-    Ok(local::is_local(address))
+    parse(address).map(local::is_local)
 }
 
 /// `verbs_addresses([Address]) -> {ok, [Address]} | {error, Reason}`: which of these addresses of this machine, as
@@ -71,8 +71,7 @@ fn is_local(address: &str) -> NifResult<bool> {
 /// Not for a normal scheduler.
 #[rustler::nif(schedule = "DirtyIo")]
 fn verbs_addresses<'a>(env: Env<'a>, addresses: Vec<&str>) -> NifResult<Term<'a>> {
-    let parsed = addresses.iter().map(|address| address.parse::<IpAddr>());
-    let parsed: Vec<IpAddr> = parsed.collect::<Result<_, _>>().map_err(|_| rustler::Error::BadArg)?;
+    let parsed: Vec<IpAddr> = addresses.into_iter().map(parse).collect::<NifResult<_>>()?;
     let found = VerbsFabric.addresses_of_devices(&parsed);
     let found = found.map(|found| found.iter().map(IpAddr::to_string).collect::<Vec<_>>());
     Ok(found.map_err(|error| terms::fabric_error(env, &error)).encode(env))

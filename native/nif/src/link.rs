@@ -91,17 +91,9 @@ fn link<'a>(
         Ok(registered) => {
             let fabric = registered.connection.queue_pair().fabric();
             let (id, why) = (registered.id, registered.why.clone());
-            (
-                atoms::ok(),
-                ResourceArc::new(LinkResource {
-                    id,
-                    state: Mutex::new(State::Held(registered)),
-                }),
-                id,
-                fabric.name(),
-                why,
-            )
-                .encode(env)
+            let state = Mutex::new(State::Held(registered));
+            let link = ResourceArc::new(LinkResource { id, state });
+            (atoms::ok(), link, id, fabric.name(), why).encode(env)
         }
         Err(closed) => (atoms::error(), terms::closed(env, &closed)).encode(env),
     }

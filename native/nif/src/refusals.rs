@@ -50,14 +50,8 @@ impl Refusals {
                 vec![self.port.encode(env), reason, left_out.encode(env)],
             ),
         };
-        (
-            atoms::log(),
-            atoms::warning(),
-            charlist(env, format),
-            arguments,
-            metadata,
-        )
-            .encode(env)
+        let format = charlist(env, format);
+        (atoms::log(), atoms::warning(), format, arguments, metadata).encode(env)
     }
 }
 
