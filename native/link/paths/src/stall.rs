@@ -136,11 +136,7 @@ mod tests {
             assert_eq!(stall.look(at), None);
             at = stall.at().expect("it is busy");
         }
-        assert_eq!(
-            stall.look(at),
-            Some(StallChange::Stalled),
-            "nothing since the last look"
-        );
+        assert_eq!(stall.look(at), Some(StallChange::Stalled), "nothing since then");
     }
 
     #[test]

@@ -80,11 +80,8 @@ mod tests {
 
     fn look(paths: &mut Paths, asked: &mut Asked, answer: Answer, ack_timeout: Duration) -> Instant {
         let now = paths.at().expect("a look is due");
-        paths.handle_look(
-            Path::QueuePair,
-            now,
-            asked.handle(now, answer, SECOND, Some(ack_timeout)),
-        );
+        let look = asked.handle(now, answer, SECOND, Some(ack_timeout));
+        paths.handle_look(Path::QueuePair, now, look);
         now
     }
 

@@ -139,10 +139,8 @@ pub(crate) fn execute(
     answer: &mut UninitSlice,
 ) -> (Option<usize>, Fate) {
     if let Some(request) = inet::request_of(command) {
-        return (
-            put(answer, &inet::answer(link.as_ref(), request, argument)),
-            Fate::Lives,
-        );
+        let bytes = put(answer, &inet::answer(link.as_ref(), request, argument));
+        return (bytes, Fate::Lives);
     }
     descriptors::refill();
     let mut fields = Fields(argument);
@@ -252,10 +250,8 @@ fn resume(
     };
     let protection = link.protection(fields)?;
     let resumed = link.resume(port, attempt, own(socket, reserved), theirs, protection.as_ref());
-    Some((
-        answer_whether(resumed.is_some(), answer),
-        resumed.unwrap_or(Fate::Lives),
-    ))
+    let answered = answer_whether(resumed.is_some(), answer);
+    Some((answered, resumed.unwrap_or(Fate::Lives)))
 }
 
 fn command_of(port: Port, link: &mut Link, command: u32, argument: &[u8], answer: &mut UninitSlice) -> Option<usize> {

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_int};
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::os::fd::RawFd;
-use std::ptr::NonNull;
+use std::ptr::{NonNull, null_mut};
 
 use inet_rdma_assembly::Buffer;
 use inet_rdma_paths::{Carrier, LinkState, State};
@@ -55,30 +55,13 @@ impl Port {
         debug_assert!(range.start <= range.end && range.end <= block.bytes());
         // SAFETY: the type's invariant; the range lies in the binary; no header is given. The VM takes a reference of
         // its own for what it keeps.
-        unsafe {
-            sys::driver_output_binary(
-                self.0,
-                std::ptr::null_mut(),
-                0,
-                block.as_ptr(),
-                range.start,
-                range.len(),
-            ) == 0
-        }
+        unsafe { sys::driver_output_binary(self.0, null_mut(), 0, block.as_ptr(), range.start, range.len()) == 0 }
     }
 
     /// Gives the VM one packet, which it copies. False: the VM has given up the connection.
     pub fn deliver_copy(self, packet: &[u8]) -> bool {
         // SAFETY: the type's invariant; no header is given; the VM copies the bytes before it returns.
-        unsafe {
-            sys::driver_output2(
-                self.0,
-                std::ptr::null_mut(),
-                0,
-                packet.as_ptr().cast_mut().cast(),
-                packet.len(),
-            ) == 0
-        }
+        unsafe { sys::driver_output2(self.0, null_mut(), 0, packet.as_ptr().cast_mut().cast(), packet.len()) == 0 }
     }
 
     /// Copies bytes behind the port's queue.

@@ -84,8 +84,6 @@ fn next_piece(input: &Input, link: &mut Link) -> Result<Piece, Failure> {
 }
 
 fn reader_is_gone() -> Failure {
-    Failure::local(
-        "reading the input",
-        std::io::Error::other("the thread that reads it failed"),
-    )
+    let failed = std::io::Error::other("the thread that reads it failed");
+    Failure::local("reading the input", failed)
 }
