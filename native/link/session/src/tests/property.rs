@@ -148,13 +148,12 @@ fn eight_mebibytes_arrive_through_splits_of_any_size() {
     let mut random = fastrand::Rng::with_seed(7);
     let from = 0;
     for _ in 0..400 {
-        let portion = random
-            .choice([Portion::Byte, Portion::Part, Portion::All])
-            .expect("one of three");
+        let portions = [Portion::Byte, Portion::Part, Portion::All];
+        let (side, portion) = (from, random.choice(portions).expect("one of three"));
         let actions = [
-            Action::Append { side: from },
+            Action::Append { side },
             Action::Transmit {
-                side: from,
+                side,
                 portion: Portion::Part,
             },
             Action::Deliver { from, portion },

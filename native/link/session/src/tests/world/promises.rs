@@ -79,14 +79,8 @@ impl World {
         }
         self.fair_standings(setup)?;
         while self.step(setup, Transmit { side, portion })? {}
-        while self.step(
-            setup,
-            Deliver {
-                from: 1 - side,
-                portion,
-            },
-        )? && !self.is_over()
-        {}
+        let from = 1 - side;
+        while self.step(setup, Deliver { from, portion })? && !self.is_over() {}
         while self.step(setup, Queue { side, portion })? {}
         while self.step(setup, ReadQueue { side })? && !self.is_over() {}
         self.step(setup, HearRead { side })?;
