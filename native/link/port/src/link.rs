@@ -15,6 +15,7 @@ mod coding;
 mod counts;
 mod ending;
 mod guard;
+mod loss;
 mod paths;
 mod receiving;
 mod sending;
@@ -31,7 +32,7 @@ use inet_rdma_session::{Role, Session};
 
 pub(crate) use self::coding::{COMPRESSION, SEALING};
 pub(crate) use self::counts::COUNTS;
-use self::guard::Loss;
+use self::loss::Loss;
 use self::timer::Timer;
 use crate::block::{Block, Held};
 use crate::port::{Port, Process};

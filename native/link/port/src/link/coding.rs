@@ -50,9 +50,8 @@ pub(crate) const COMPRESSION: &[Number<[Compression; 2]>] = &[
 const _: () = assert!(SEALING.len() <= ANSWER_NUMBERS && COMPRESSION.len() <= ANSWER_NUMBERS);
 
 impl Link {
-    /// How a TCP connection is sealed, by the rest of a command's argument: `<<Cipher:8, RekeyBytes:64, RekeySeconds:32,
-    /// Transcript/binary>>`. Some(None): it is not sealed. The keys are derived from the session's secret, and never
-    /// leave the port.
+    /// How a TCP connection is sealed, by the rest of a command's argument. Some(None): it is not sealed. The keys are
+    /// derived from the session's secret, and never leave the port.
     pub fn protection(&self, fields: &mut Fields<'_>) -> Option<Option<Protection>> {
         if fields.0.is_empty() {
             return Some(None);

@@ -10,7 +10,7 @@ use inet_rdma_path_tcp::{Codec, Protection, TcpPath, descriptors};
 use inet_rdma_paths::Path;
 use inet_rdma_session::{QueuePairId, Standing};
 
-use super::guard::Loss;
+use super::loss::Loss;
 use super::{Fate, Link};
 use crate::handover::{self, Carried};
 use crate::port::Port;

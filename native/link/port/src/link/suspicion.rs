@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use inet_rdma_paths::{Look, Notice, Path};
 
 use super::Link;
-use super::guard::Loss;
+use super::loss::Loss;
 use crate::port::Port;
 use crate::queue::Queue;
 use crate::tcp::Tcp;

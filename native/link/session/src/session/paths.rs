@@ -129,8 +129,7 @@ impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
     }
 
     /// An attempt to resume begins, for which the peer has proved the session's secret. Gives up the TCP connection if
-    /// there is one. Returns the standing that the peer must be told. None: an attempt with this number or a greater one
-    /// has come before.
+    /// there is one. Returns the standing that the peer must be told. None: the attempt is out of date.
     pub fn suspend(&mut self, attempt: u64) -> Option<Standing> {
         let path = self.path().filter(|&path| self.is_free_for(path));
         self.suspend_with(attempt, path)
