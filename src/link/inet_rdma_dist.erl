@@ -2,8 +2,19 @@
 %%
 %% To all other nodes a node with this carrier is an inet_tcp node: it listens, accepts, registers and connects by the
 %% functions of inet_tcp_dist. A link between two nodes with this carrier moves to shared memory or to an RDMA device
-%% once both have proved the cookie. docs/ARCHITECTURE.md lists the parties of a link, among them the connection
-%% supervisor: a process of dist_util that is spawned here (do_accept/7, do_setup/7).
+%% once both have proved the cookie. The parties of a link:
+%%
+%% * the connection supervisor: process of dist_util, spawned here (do_accept/7, do_setup/7). Handshake over TCP,
+%%   settlement (inet_rdma_nodeup, inet_rdma_settlement), then ticks;
+%% * the TCP socket on which the link began. With a peer that runs another carrier it is the VM's distribution
+%%   controller, as with inet_tcp. With the option `security tls` TLS has it (inet_rdma_transport, inet_rdma_tls);
+%% * the port: a linked-in driver in the NIF's library (native/link/port), linked to the supervisor, and the VM's
+%%   distribution controller. It takes packets from the VM and gives packets to the VM, over TCP or a queue pair;
+%% * the guard (inet_rdma_session_guard): a sleeping process that logs events of the session, and has a lost TCP
+%%   connection made anew;
+%% * the peer.
+%%
+%% Polling threads have no part in a link: the VM's own poll set watches its descriptors.
 -module(inet_rdma_dist).
 
 -export([listen/2, accept/1, accept_connection/5, setup/5, close/1, select/1, address/0, is_node_name/1]).

@@ -1,8 +1,15 @@
 %% The session of a link. It outlives the TCP connection on which the link began.
 %%
-%% docs/ARCHITECTURE.md lists its parties on each side: the port (inet_rdma_port) keeps what the peer has not
-%% acknowledged; the supervisor of dist_util is linked to the port; the guard (inet_rdma_session_guard) has a lost
-%% connection made anew by a dialer, and settles by a mover.
+%% The parties of a session, on each side:
+%%
+%% * the port (inet_rdma_port, native/link/port): keeps what the peer has not acknowledged, and carries packets over TCP
+%%   or a queue pair;
+%% * the connection supervisor of dist_util, which is linked to the port: its end is the link's end;
+%% * the guard (inet_rdma_session_guard), a process that hibernates. The port tells it that a path is suspected or the
+%%   TCP connection lost. The guard has another one made, ends the link if that fails, and writes the log;
+%% * a dialer (inet_rdma_dialer) while a connection is made anew, and its attempts (inet_rdma_resume);
+%% * a mover (inet_rdma_session_mover), while the guards settle in band on a queue pair (inet_rdma_settlement). The
+%%   initiator's guard begins a settlement when the option move says so, and repeats it at growing intervals.
 %%
 %% A peer whose own host refuses the connection, or that does not know the session, has ended, and the link ends with it
 %% (inet_rdma_death). A link that no path carries ends after the time of the option survive_ms. Like any link it ends
