@@ -23,7 +23,7 @@ use inet_rdma_fabric_shm::directory::{SharedDirectory, SocketName};
 use parking_lot::Mutex;
 
 use connects::{CONNECTS, Connect};
-use promise::{Awaited, Promise, Slot, State};
+use promise::{Awaited, Promise, Slot, State, settled};
 
 pub use connects::CONNECTS_MAX;
 pub use promise::{AttemptError, Made, Notify, Outcome, SETTLED};
@@ -45,17 +45,11 @@ impl Attempt {
         connect: impl FnOnce(Duration) -> Result<Made, FabricError> + Send + 'static,
         notify: Notify,
     ) -> Result<Attempt, FabricError> {
-        let slot = Arc::new(Slot {
-            state: Mutex::new(State::Pending(Some(notify))),
-            awaited: Awaited::Connect,
-        });
-        let attempt = Attempt {
-            slot: Arc::clone(&slot),
-        };
+        let (attempt, promise) = Attempt::pending(Awaited::Connect, Some(notify));
         CONNECTS.add(Connect {
             deadline: time_after(timeout),
             connect: Box::new(connect),
-            promise: Promise::new(slot),
+            promise,
         })?;
         Ok(attempt)
     }
@@ -69,17 +63,9 @@ impl Attempt {
     ///
     /// Err: no thread or no event can be made. `notify` is not called then.
     pub fn accept(listener: Box<dyn Listener>, timeout: Duration, notify: Notify) -> Result<Attempt, FabricError> {
-        let cancelled = Event::new()?;
-        let slot = Arc::new(Slot {
-            state: Mutex::new(State::Pending(Some(notify))),
-            awaited: Awaited::Peer(cancelled),
-        });
-        let attempt = Attempt {
-            slot: Arc::clone(&slot),
-        };
+        let (attempt, promise) = Attempt::pending(Awaited::Peer(Event::new()?), Some(notify));
         let deadline = time_after(timeout);
         threads::start("inet_rdma/accept", move || {
-            let promise = Promise::new(slot);
             promise.keep(|slot| accept::accept(listener, deadline, slot));
         })?;
         Ok(attempt)
@@ -90,13 +76,18 @@ impl Attempt {
     ///
     /// Err: the listener cannot be opened.
     pub fn expect_shm(parameters: &Parameters, timeout: Duration) -> Result<(Attempt, u16), FabricError> {
-        let slot = Arc::new(Slot {
-            state: Mutex::new(State::Pending(None)),
-            awaited: Awaited::Expected(parameters.token),
-        });
-        let promise = Promise::new(Arc::clone(&slot));
+        let (attempt, promise) = Attempt::pending(Awaited::Expected(parameters.token), None);
         let port = shared_listener::expect(parameters, time_after(timeout), promise)?;
-        Ok((Attempt { slot }, port))
+        Ok((attempt, port))
+    }
+
+    fn pending(awaited: Awaited, notify: Option<Notify>) -> (Attempt, Promise) {
+        let slot = Arc::new(Slot {
+            state: Mutex::new(State::Pending(notify)),
+            awaited,
+        });
+        let promise = Promise(Arc::clone(&slot));
+        (Attempt { slot }, promise)
     }
 
     /// The name of the socket file in a shared directory by which the peers of [`Self::expect_shm`] find this process,
@@ -115,7 +106,7 @@ impl Attempt {
 
     /// Makes a socket file in the directory and removes it, to find out whether that works. Waits for the file system.
     pub fn check_directory(directory: &SharedDirectory, parameters: &Parameters) -> Result<(), FabricError> {
-        shared_listener::check(directory, parameters)
+        directory.check(&shared_listener::options(parameters))
     }
 
     /// Replaces the attempt's notifier. False: the outcome is there, and the notifier is not called.
@@ -163,17 +154,14 @@ impl Drop for Attempt {
     }
 }
 
-/// Connects over shm to the peer whose socket file has this name in a shared directory. Returns the reason for the
-/// fabric, too.
+/// Connects over shm to the peer whose socket file has this name in a shared directory.
 pub fn connect_in(
     directory: &SharedDirectory,
     name: &SocketName,
     parameters: &Parameters,
     timeout: Duration,
 ) -> Result<Made, FabricError> {
-    let qp = directory.connect(name, parameters, timeout)?;
-    let why = format!("{SETTLED}: {}", qp.route());
-    Ok((qp, why))
+    directory.connect(name, parameters, timeout).map(settled)
 }
 
 /// A token for an expected peer: 64 random bits of the system, never 0.

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use inet_rdma_fabric::FabricError;
+use inet_rdma_fabric::deadline::left_until;
 use inet_rdma_fabric::threads::start;
 use parking_lot::{Condvar, Mutex};
 
@@ -28,15 +29,7 @@ pub(super) struct Connect {
 impl Connect {
     /// Blocks until the connect is done; returns at once if its deadline has passed.
     fn run(self) {
-        let Connect {
-            deadline,
-            connect,
-            promise,
-        } = self;
-        promise.keep(|_| match deadline.saturating_duration_since(Instant::now()) {
-            Duration::ZERO => Err(FabricError::TimedOut.into()),
-            left => Ok(connect(left)?),
-        });
+        self.promise.keep(|_| Ok((self.connect)(left_until(self.deadline)?)?));
     }
 }
 
@@ -90,17 +83,15 @@ impl Connects {
     /// Connects until nothing waits.
     fn work(&self) {
         loop {
-            let next = {
-                let mut queue = self.queue.lock();
-                let next = queue.waiting.pop_front();
-                if next.is_none() {
-                    queue.threads -= 1;
-                }
-                if queue.waiting.is_empty() && queue.has_timekeeper {
-                    self.changed.notify_one();
-                }
-                next
-            };
+            let mut queue = self.queue.lock();
+            let next = queue.waiting.pop_front();
+            if next.is_none() {
+                queue.threads -= 1;
+            }
+            if queue.waiting.is_empty() && queue.has_timekeeper {
+                self.changed.notify_one();
+            }
+            drop(queue);
             match next {
                 Some(connect) => connect.run(),
                 None => return,

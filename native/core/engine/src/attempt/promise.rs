@@ -14,6 +14,12 @@ pub type Made = (Box<dyn QueuePair>, String);
 /// The reason for the fabric of a queue pair that two nodes have settled on.
 pub const SETTLED: &str = "both nodes settled on it";
 
+/// A queue pair that two nodes have settled on, with that reason.
+pub(super) fn settled(qp: Box<dyn QueuePair>) -> Made {
+    let why = format!("{SETTLED}: {}", qp.route());
+    (qp, why)
+}
+
 /// The outcome of an attempt.
 pub type Outcome = Result<Made, AttemptError>;
 
@@ -79,13 +85,9 @@ impl Slot {
 }
 
 /// The thread's side of an attempt: it must give an outcome.
-pub(super) struct Promise(Arc<Slot>);
+pub(super) struct Promise(pub(super) Arc<Slot>);
 
 impl Promise {
-    pub(super) fn new(slot: Arc<Slot>) -> Promise {
-        Promise(slot)
-    }
-
     /// Does the work, unless the attempt is cancelled. Calls the notifier after the outcome is there. Closes the queue
     /// pair if the attempt was cancelled meanwhile.
     pub(super) fn keep(self, work: impl FnOnce(&Slot) -> Outcome) {

@@ -23,7 +23,7 @@ use inet_rdma_fabric_shm::listener::{Admission, ShmListener};
 use inet_rdma_stream::Hello;
 use parking_lot::Mutex;
 
-use super::promise::{Promise, SETTLED};
+use super::promise::{Promise, settled};
 
 /// Peers that have connected and not greeted yet, at most. Each costs a descriptor until [`HELLO_TIMEOUT`]. A peer
 /// beyond that is refused, and its link goes another way.
@@ -108,7 +108,11 @@ pub(super) fn forget(token: u64) {
 /// missing file. Waits for the file system.
 pub(super) fn meet(directory: &SharedDirectory, parameters: &Parameters) -> Result<SocketName, FabricError> {
     let shared = shared(parameters)?;
-    let before = shared.meeting_in(directory);
+    let before = {
+        let slot = shared.meeting.lock();
+        let here = slot.as_ref().filter(|meeting| meeting.directory == *directory);
+        here.map(|meeting| meeting.file.clone())
+    };
     if let Some(file) = &before {
         if directory.holds(file)? {
             return Ok(file.name.clone());
@@ -151,20 +155,6 @@ pub(super) fn leave() {
     }
 }
 
-/// Fails where [`meet`] would.
-pub(super) fn check(directory: &SharedDirectory, parameters: &Parameters) -> Result<(), FabricError> {
-    directory.check(&options(parameters))
-}
-
-impl Shared {
-    /// The socket file of this process in the directory.
-    fn meeting_in(&self, directory: &SharedDirectory) -> Option<SocketFile> {
-        let slot = self.meeting.lock();
-        let here = slot.as_ref().filter(|meeting| meeting.directory == *directory);
-        here.map(|meeting| meeting.file.clone())
-    }
-}
-
 impl Meeting {
     /// Removes the file. Peers that have its name already are refused.
     fn close(self) {
@@ -172,7 +162,7 @@ impl Meeting {
     }
 }
 
-fn options(parameters: &Parameters) -> ListenOptions {
+pub(super) fn options(parameters: &Parameters) -> ListenOptions {
     ListenOptions {
         address: None,
         ports: 0..=0,
@@ -260,11 +250,7 @@ fn answer_all(listener: &mut ShmListener, shared: &Shared) {
         // A peer without the token has no expectation: its outcome is dropped.
         let peer = met.token.and_then(|token| shared.expected.lock().peers.remove(&token));
         if let Some(peer) = peer {
-            peer.promise.keep(|_| {
-                let qp = met.outcome?;
-                let why = format!("{SETTLED}: {}", qp.route());
-                Ok((qp, why))
-            });
+            peer.promise.keep(|_| Ok(settled(met.outcome?)));
         }
         // Tell the peer of the refusal only now: it then asks why over its settlement, and the outcome must be
         // there.
