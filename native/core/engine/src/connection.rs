@@ -40,7 +40,7 @@
 //! | `landing/` | landing buffers: their memory, those that the peer may write, and the rule for advertisements |
 //! | `state/` | `reader`, `writer`, `ring_memory`, `staging`, `records`: the parts of the state behind `core`, each with its own rules; `core`: that state as a whole; `tally`, the counts; `shared`, the connection |
 //! | `memory/` | `claims` of memory, `adverts`: advertisements of landing buffers, `upkeep`: memory that comes and goes |
-//! | `queue/` | `completions`: arrivals; `ending`; `controls`: messages to the peer; `progress`: a look at the receive queue; `liveness` of the peer; `arming`, the way to wait; `polling`: calls of polling threads |
+//! | `queue/` | `completions`: arrivals; `ending`, and whether the peer lives; `controls`: messages to the peer; `progress`: a look at the receive queue; `arming`, the way to wait; `polling`: calls of polling threads |
 //! | `read/` | `read_end`, `ring_reading`, `record_reading`, `reading`: a read |
 //! | `write/` | `transfer`, `record_writing`, `writing`: a write |
 //! | `calls`, `record_keys`, `statistics`, `opening` | other calls of the user, keys, counts, the making |

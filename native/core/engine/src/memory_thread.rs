@@ -16,8 +16,9 @@ use parking_lot::{Condvar, Mutex};
 /// stays for a few of them.
 const SWEEP: Duration = Duration::from_secs(5);
 
-/// Sweeps after which memory that was not used is given back: 10 to 15 s. Bulk that comes in files or batches with
-/// pauses of seconds keeps its memory; a registration costs a few milliseconds once in that time.
+/// Sweeps after which memory that was not used is given back, and refused memory is asked for again: 10 to 15 s. Bulk
+/// that comes in files or batches with pauses of seconds keeps its memory; a registration costs a few milliseconds once
+/// in that time.
 pub(crate) const IDLE_SWEEPS: u32 = 2;
 
 /// A connection, as this thread sees it.

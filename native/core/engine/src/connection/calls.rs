@@ -46,21 +46,15 @@ impl Connection {
     /// Polls until there is something to read, for `duration` at most. False: there is nothing. For a self-polling
     /// reader. Yields the processor between polls: with few cores the peer may need this core.
     pub fn spin(&self, duration: Duration) -> bool {
-        let (found, woken) = self.spin_for(duration);
-        self.tell(woken, Caller::User);
-        found
-    }
-
-    fn spin_for(&self, duration: Duration) -> (bool, Woken) {
         let start = Instant::now();
         let mut woken = Woken::default();
-        loop {
+        let found = 'spin: loop {
             for _ in 0..LOOKS_PER_OFFER {
                 let mut core = self.core.lock();
                 self.progress(&mut core);
                 woken.merge(core.take_woken());
                 if core.is_readable() {
-                    return (true, woken);
+                    break 'spin true;
                 }
                 drop(core);
                 if (0..QUIET_LOOKS).all(|_| self.qp.is_quiet()) {
@@ -70,16 +64,18 @@ impl Connection {
                 std::hint::spin_loop();
             }
             if start.elapsed() >= duration {
-                return (false, woken);
+                break false;
             }
             std::thread::yield_now();
-        }
+        };
+        self.tell(woken, Caller::User);
+        found
     }
 
     /// Makes each read from now on find the end, even if more bytes arrive.
     pub fn stop_reading(&self) {
         self.step(Caller::User, |core| {
-            core.reader.stop();
+            core.reader.is_stopped = true;
             core.wake_reader();
         });
     }
@@ -148,15 +144,12 @@ impl Connection {
 
     /// Ends the connection, unless it has ended already: reads and writes end with `reason`.
     pub fn close_with(&self, reason: Closed) {
-        self.step(Caller::User, |core| {
-            self.fail(core, reason);
-        });
+        self.step(Caller::User, |core| self.fail(core, reason));
     }
 
     /// As [`Self::close_with`], for a caller that notifies the user itself.
     pub fn close_without_notify(&self, reason: Closed) -> Woken {
-        let (_first_reason, woken) = self.step_without_notify(|core| self.fail(core, reason));
-        woken
+        self.step_without_notify(|core| self.fail(core, reason)).1
     }
 
     /// As [`Self::close_with`], after the bytes that the peer has sent, which can still be read. A stream that the peer

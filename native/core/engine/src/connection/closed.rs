@@ -4,8 +4,9 @@ use inet_rdma_assembly::AssemblyError;
 use inet_rdma_fabric::{FabricError, Misbehaviour};
 use inet_rdma_records::{UsedUp, Violation};
 
-/// The connection has ended. The reason stays in the core: it is larger than the other results of a read, and each step
-/// of the read would move it.
+/// The connection has ended, or, for a write, this side's stream. The reason stays in the core: it is larger than the
+/// other results of a read or a write, each step of which would move it.
+#[derive(Debug)]
 pub(crate) struct Ended;
 
 /// Why a connection ended.

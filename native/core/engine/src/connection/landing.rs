@@ -9,6 +9,6 @@ mod memory;
 
 pub(crate) use self::advert_policy::{AdvertBounds, AdvertPolicy, Advice};
 pub(crate) use self::buffers::LandingBuffers;
-pub(crate) use self::landings::Landed;
+pub(crate) use self::landings::{Landed, NextLanded};
 pub use self::memory::LandingState;
-pub(crate) use self::memory::{Due, GivenBack, LandingMemory, Source, is_vital};
+pub(crate) use self::memory::{Due, GivenBack, LandingMemory, Source};

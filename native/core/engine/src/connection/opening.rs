@@ -73,8 +73,8 @@ impl Connection {
         let policy = AdvertPolicy::new(AdvertBounds {
             mode: settings.mode,
             direct_bytes: settings.direct_bytes,
-            adverts_max: usize::from(remote.adverts.min(landing.count_max())),
-            landing_area_bytes: landing.buffer_bytes() * usize::from(landing.count_max()),
+            adverts_max: usize::from(remote.adverts.min(landing.count_max)),
+            landing_area_bytes: landing.buffer_bytes * usize::from(landing.count_max),
             ring_bytes: parameters.limits.ring_bytes as usize,
             window_bytes: qp.capabilities().landing_window_bytes,
         });

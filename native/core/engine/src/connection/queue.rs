@@ -4,6 +4,5 @@ mod arming;
 mod completions;
 mod controls;
 mod ending;
-mod liveness;
 mod polling;
 mod progress;

@@ -88,8 +88,8 @@ impl Connection {
             ring_used: core.stream.ring_bytes_readable(),
             landing_count: core.landing.memory.count(),
             landing_used: core.landing.memory.used(),
-            landing_state: core.landing.memory.state(),
-            landing_refusals: core.landing.memory.refusals(),
+            landing_state: core.landing.memory.state,
+            landing_refusals: core.landing.memory.refusals,
             landing_memory_bytes: core.landing.memory.bytes() as u64,
             ring_memory_bytes: (self.qp.memory().bytes() + core.ring.bytes()) as u64,
         }

@@ -1,22 +1,18 @@
 //! The landing buffers of one connection, with the rules for them.
 
-use inet_rdma_stream::{ReceiveId, Stream};
+use inet_rdma_stream::Stream;
 
 use super::advert_policy::{AdvertPolicy, Advice, Situation};
 use super::expected_reads::ExpectedReads;
-use super::landings::{Landings, NextLanded};
+use super::landings::Landings;
 use super::memory::LandingMemory;
 
 /// The landing buffers of one connection: their memory, those that the peer may write or has written, and the reasons
 /// to advertise more.
 pub(crate) struct LandingBuffers {
-    /// The memory of all landing buffers.
     pub(crate) memory: LandingMemory,
-    /// The landing buffers that the peer has or had.
     pub(crate) landings: Landings,
-    /// The reads whose sizes are known.
     pub(crate) expected: ExpectedReads,
-    /// When to advertise landing buffers, and how many.
     pub(crate) policy: AdvertPolicy,
 }
 
@@ -24,7 +20,7 @@ impl LandingBuffers {
     /// `closed_bytes`: see [`Landings::new`].
     pub(crate) fn new(memory: LandingMemory, policy: AdvertPolicy, closed_bytes: usize) -> Self {
         Self {
-            landings: Landings::new(memory.count_max(), memory.buffer_bytes(), closed_bytes),
+            landings: Landings::new(memory.count_max, memory.buffer_bytes, closed_bytes),
             memory,
             expected: ExpectedReads::default(),
             policy,
@@ -49,30 +45,7 @@ impl LandingBuffers {
         let Some(covered) = self.landings.covered() else {
             return Vec::new();
         };
-        let piece = self.memory.buffer_bytes().max(1);
+        let piece = self.memory.buffer_bytes.max(1);
         self.expected.pieces(covered, piece).take(count).collect()
-    }
-
-    /// Withdraws all advertised buffers that the peer can no longer fill.
-    #[inline]
-    pub(crate) fn withdraw(&mut self, stream: &mut Stream) {
-        while let Some(ReceiveId(index)) = stream.withdraw() {
-            self.landings.withdraw(index as usize);
-        }
-    }
-
-    /// True if something has landed that the reader can take. `is_up`: the connection has not ended, so that more may
-    /// land.
-    #[inline]
-    pub(crate) fn has_landed(&self, is_up: bool) -> bool {
-        match self.landings.next() {
-            None => false,
-            Some(NextLanded::Whole) => true,
-            // An expected read waits for the rest of a buffer that has arrived in part. Once no more can come, it takes
-            // the part.
-            Some(NextLanded::Part(bytes)) => !(is_up && self.expected.wants_more_than(bytes)),
-            // No completion arrives after the end, so a window that is closing never becomes closed: copy its bytes.
-            Some(NextLanded::Closing) => !is_up,
-        }
     }
 }

@@ -23,12 +23,11 @@ impl ExpectedReads {
         self.in_use = true;
     }
 
-    /// The size of the first read.
     pub(crate) fn first(&self) -> Option<usize> {
         self.sizes.front().copied()
     }
 
-    /// Removes the first read, which is complete.
+    /// The first read is complete.
     pub(crate) fn pop(&mut self) {
         self.sizes.pop_front();
     }
@@ -39,7 +38,6 @@ impl ExpectedReads {
         self.sizes.remove(index);
     }
 
-    /// Takes back all expected reads.
     pub(crate) fn clear(&mut self) {
         self.sizes.clear();
     }

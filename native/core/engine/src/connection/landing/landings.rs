@@ -160,19 +160,16 @@ impl Landings {
         self.landed.len()
     }
 
-    /// Bytes of the last transfer that landed; before the first one, the size of a buffer.
     #[inline]
     pub(crate) fn last_bytes(&self) -> usize {
         self.last_bytes
     }
 
-    /// True if there are no landed bytes to read.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.landed.is_empty()
     }
 
-    /// The next landed bytes to read.
     #[inline]
     pub(crate) fn next(&self) -> Option<NextLanded> {
         self.landed.front().map(|landed| match landed {

@@ -42,21 +42,22 @@ struct Area {
     exposed: Box<dyn Exposed>,
 }
 
-/// The areas of landing buffers of one connection.
 pub(crate) struct LandingMemory {
     source: Source,
-    buffer_bytes: usize,
-    /// Maximum number of landing buffers.
-    count_max: u16,
+    /// Size of each buffer.
+    pub(crate) buffer_bytes: usize,
+    /// Maximum number of buffers.
+    pub(crate) count_max: u16,
     areas: Vec<Area>,
-    state: LandingState,
+    pub(crate) state: LandingState,
     /// Number of landings at the last claim, and at the last sweep.
     landings_at_claim: u64,
     landings_at_sweep: u64,
     idle_sweeps: u32,
     /// Sweeps until memory that was refused is asked for again.
     refused_sweeps: u32,
-    refusals: u64,
+    /// Number of refusals of memory.
+    pub(crate) refusals: u64,
     /// True if the sweeping thread knows the connection.
     is_swept: bool,
 }
@@ -101,17 +102,6 @@ impl LandingMemory {
             .or_else(|| others.iter().find_map(|area| area.pool.take()))
     }
 
-    /// Size of each buffer in bytes.
-    #[inline]
-    pub(crate) fn buffer_bytes(&self) -> usize {
-        self.buffer_bytes
-    }
-
-    /// Maximum number of buffers.
-    pub(crate) fn count_max(&self) -> u16 {
-        self.count_max
-    }
-
     /// Present number of buffers.
     pub(crate) fn count(&self) -> u16 {
         self.areas.iter().map(|area| area.pool.count()).sum()
@@ -122,16 +112,6 @@ impl LandingMemory {
         self.areas.iter().map(|area| area.pool.used()).sum()
     }
 
-    pub(crate) fn state(&self) -> LandingState {
-        self.state
-    }
-
-    /// Number of refusals of memory.
-    pub(crate) fn refusals(&self) -> u64 {
-        self.refusals
-    }
-
-    /// Bytes of all areas.
     pub(crate) fn bytes(&self) -> usize {
         self.areas.iter().map(|area| area.exposed.memory().bytes()).sum()
     }
@@ -175,7 +155,6 @@ impl LandingMemory {
         Some(more * self.buffer_bytes)
     }
 
-    /// Adds memory that was claimed.
     pub(crate) fn add(&mut self, exposed: Box<dyn Exposed>) {
         let pool = LandingPool::new(
             Arc::clone(exposed.memory()),
@@ -187,7 +166,6 @@ impl LandingMemory {
         self.state = LandingState::Ready;
     }
 
-    /// Notes that the claimed memory is refused for now.
     pub(crate) fn refuse(&mut self) {
         self.state = LandingState::Refused;
         self.refused_sweeps = IDLE_SWEEPS;
@@ -199,7 +177,10 @@ impl LandingMemory {
         if self.state == LandingState::Refused {
             self.refused_sweeps = self.refused_sweeps.saturating_sub(1);
             if self.refused_sweeps == 0 {
-                self.state = self.settled();
+                self.state = match self.areas.is_empty() {
+                    true => LandingState::Unused,
+                    false => LandingState::Ready,
+                };
             }
         }
         let is_idle = landings == std::mem::replace(&mut self.landings_at_sweep, landings);
@@ -212,13 +193,6 @@ impl LandingMemory {
                 Due::GiveBack
             }
             _ => Due::Later,
-        }
-    }
-
-    fn settled(&self) -> LandingState {
-        match self.areas.is_empty() {
-            true => LandingState::Unused,
-            false => LandingState::Ready,
         }
     }
 
@@ -265,11 +239,6 @@ impl GivenBack {
         self.revoked.into_iter().for_each(|exposed| exposed.revoke());
         self.pools.iter().for_each(|pool| pool.discard_free());
     }
-}
-
-/// True if a connection in mode `direct_only` cannot go on, as it has no landing memory.
-pub(crate) fn is_vital(mode: inet_rdma_stream::Mode, memory: &LandingMemory) -> bool {
-    mode == inet_rdma_stream::Mode::DirectOnly && memory.areas.is_empty()
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use inet_rdma_fabric::{Exposed, FabricError, Safeguard};
 use inet_rdma_stream::{Mode, Receive, ReceiveId};
 
 use crate::connection::closed::Closed;
-use crate::connection::landing::{Advice, is_vital};
+use crate::connection::landing::Advice;
 use crate::connection::state::{Connection, Core, End, saturating_u32};
 
 impl Connection {
@@ -23,7 +23,7 @@ impl Connection {
         match core.landing.advice(&core.stream, is_over) {
             Advice::Keep => return,
             Advice::Whole(count) => {
-                let bytes = core.landing.memory.buffer_bytes();
+                let bytes = core.landing.memory.buffer_bytes;
                 let _none_is_free = (0..count).all(|_| self.advertise_one(core, bytes, false));
             }
             Advice::Expected(count) => self.advertise_expected(core, count),
@@ -105,22 +105,17 @@ impl Connection {
         };
         match expose(bytes) {
             Ok(exposed) => core.landing.memory.add(exposed),
-            Err(error) => self.refuse_landing(core, error),
+            Err(error) => {
+                core.landing.memory.refuse();
+                self.check_vital(core, error);
+            }
         }
-    }
-
-    fn refuse_landing(&self, core: &mut Core, error: FabricError) {
-        if core.landing.memory.claimed_bytes().is_none() {
-            return;
-        }
-        core.landing.memory.refuse();
-        self.check_vital(core, error);
     }
 
     /// Handles a refusal of landing memory. In mode `direct_only` it ends the connection, as no bytes can arrive
     /// without landing buffers.
     fn check_vital(&self, core: &mut Core, error: FabricError) {
-        if is_vital(self.settings.mode, &core.landing.memory) {
+        if self.settings.mode == Mode::DirectOnly && core.landing.memory.count() == 0 {
             self.fail(core, Closed::Fabric(error));
         }
     }

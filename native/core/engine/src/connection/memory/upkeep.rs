@@ -61,24 +61,22 @@ impl Connection {
     fn fetch_ring(&self) {
         let (unused, claimed) = {
             let mut core = self.core.lock();
-            (core.ring.take_unused(), core.ring.claimed_bytes())
+            (core.ring.unused.take(), core.ring.claimed_bytes())
         };
         if let Some(exposed) = unused {
             exposed.revoke();
         }
         let Some(bytes) = claimed else { return };
         let exposed = self.qp.exposer().expose(bytes);
-        let mut core = self.core.lock();
-        match exposed {
-            Ok(exposed) => core.ring.add(exposed),
-            Err(_) => core.ring.refuse(),
-        }
-        if core.is_up() {
-            self.replace_ring(&mut core);
-        }
-        let woken = core.take_woken();
-        drop(core);
-        self.tell(woken, Caller::User);
+        self.step(Caller::User, |core| {
+            match exposed {
+                Ok(exposed) => core.ring.add(exposed),
+                Err(_) => core.ring.refuse(),
+            }
+            if core.is_up() {
+                self.replace_ring(core);
+            }
+        });
     }
 
     fn fetch_landing(&self) {
@@ -86,22 +84,20 @@ impl Connection {
             return;
         };
         let exposed = self.expose_landing(bytes);
-        let mut core = self.core.lock();
-        self.settle_claim(&mut core, |_| exposed);
-        // A read that is under way advertises at its end.
-        if !core.reader.copies_unlocked && core.is_up() {
-            self.advertise(&mut core);
-            self.flush_controls(&mut core);
-        }
-        let woken = core.take_woken();
-        drop(core);
-        self.tell(woken, Caller::User);
+        self.step(Caller::User, |core| {
+            self.settle_claim(core, |_| exposed);
+            // A read that is under way advertises at its end.
+            if !core.reader.copies_unlocked && core.is_up() {
+                self.advertise(core);
+                self.flush_controls(core);
+            }
+        });
     }
 
     /// Sweeps ring and staging memory. False: nothing is left to do until the next claim.
     fn sweep_ring(&self, core: &mut Core) -> bool {
         let is_kept = core.ring.sweep();
-        if core.ring.is_elastic() && core.stream.ring_room_of_peer() == 0 {
+        if core.ring.is_elastic && core.stream.ring_room_of_peer() == 0 {
             // Claim refused memory again here, as no arrival may come to do it.
             self.note_ring_arrival(core);
         }

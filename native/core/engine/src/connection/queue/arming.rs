@@ -23,9 +23,7 @@ impl Connection {
             match self.qp.arm() {
                 Ok(true) => return true,
                 Ok(false) => self.progress(core),
-                Err(error) => {
-                    self.fail(core, error.into());
-                }
+                Err(error) => self.fail(core, error.into()),
             }
             if core.is_polled() || !core.is_up() {
                 return true;

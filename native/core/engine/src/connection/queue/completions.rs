@@ -80,7 +80,7 @@ impl Connection {
             // before.
             Arrival::Ring { .. } => {
                 core.withdraw();
-                if core.ring.is_elastic() {
+                if core.ring.is_elastic {
                     self.note_ring_arrival(core);
                 }
             }
@@ -113,11 +113,12 @@ impl Connection {
 
     #[inline(never)]
     fn handle_control(&self, core: &mut Core, message: &[u8; CONTROL_BYTES]) -> Result<(), Box<Closed>> {
-        let opened;
+        let mut opened;
         let message = match &mut core.records {
             None => message,
             Some(records) => {
-                opened = records.open_control(message).map_err(boxed)?;
+                opened = *message;
+                records.control_opener.open(&mut opened).map_err(boxed)?;
                 &opened
             }
         };

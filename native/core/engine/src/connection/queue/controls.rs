@@ -44,15 +44,15 @@ impl Connection {
     /// Returns false if the key is used up and the connection has ended. Out of line, as plain connections have no key.
     #[inline(never)]
     fn seal_control(&self, core: &mut Core, message: &mut [u8; CONTROL_BYTES]) -> bool {
-        let Some(records) = &mut core.records else {
-            return true;
-        };
-        let sealed = records.seal_control(message, &*self.notifier);
-        sealed
-            .map_err(|used_up| {
-                self.fail(core, used_up.into());
-            })
-            .is_ok()
+        let Some(records) = &mut core.records else { return true };
+        if let Err(used_up) = records.control_sealer.seal(message) {
+            self.fail(core, used_up.into());
+            return false;
+        }
+        if records.control_sealer.take_due() {
+            self.notifier.key_due();
+        }
+        true
     }
 
     /// Posts the mark that the peer waits for. If a transfer is about to be posted, or there is no room, the mark goes

@@ -1,11 +1,11 @@
-//! The end of a connection.
+//! The end of a connection, also of one whose peer no longer lives.
 
 use crate::connection::closed::{Closed, Ended};
 use crate::connection::state::{Connection, Core, End};
 
 impl Connection {
-    /// Ends the connection and returns the reason of the end, which is that of the first call.
-    pub(crate) fn fail(&self, core: &mut Core, mut closed: Closed) -> Closed {
+    /// Ends the connection, unless it has ended before: the reason of the first call stays.
+    pub(crate) fn fail(&self, core: &mut Core, mut closed: Closed) {
         if core.is_up() {
             if closed == Closed::PeerGone {
                 // The write failed before the receive queue was drained. Drain it: a FINISH in it means an orderly
@@ -16,15 +16,11 @@ impl Connection {
                 }
             }
             self.qp.disconnect();
+            core.end = End::Closed(closed);
+            self.notifier.over();
         }
         core.wake_reader();
         core.wake_writer();
-        if let Some(earlier) = core.closed() {
-            return earlier.clone();
-        }
-        core.end = End::Closed(closed.clone());
-        self.notifier.over();
-        closed
     }
 
     /// As [`Self::fail`], for a caller that gives the reason later.
@@ -32,5 +28,33 @@ impl Connection {
     pub(crate) fn end(&self, core: &mut Core, closed: Closed) -> Ended {
         self.fail(core, closed);
         Ended
+    }
+
+    /// Asks the fabric whether the peer lives. False: the connection is over.
+    pub(crate) fn check_alive(&self, core: &mut Core) -> bool {
+        let Err(error) = self.qp.check_alive() else {
+            return true;
+        };
+        self.fail_behind_arrivals(core, error.into());
+        false
+    }
+
+    /// Ends the connection, as the peer is gone. Takes first what the peer sent before its end, at most a full receive
+    /// queue: a process that closes its socket and goes on sending is cut off there. If the peer has ended its stream
+    /// in order, that is no failure.
+    pub(crate) fn fail_behind_arrivals(&self, core: &mut Core, reason: Closed) {
+        let start = core.arrivals;
+        loop {
+            let before = core.arrivals;
+            self.progress(core);
+            if core.arrivals == before || core.arrivals - start > u64::from(u16::MAX) {
+                break;
+            }
+        }
+        let closed = match core.end {
+            End::PeerFinished => Closed::ByPeer,
+            End::Open | End::Closed(_) => reason,
+        };
+        self.fail(core, closed);
     }
 }

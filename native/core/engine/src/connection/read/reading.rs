@@ -189,7 +189,7 @@ impl Connection {
         // Control messages of this look are sent with those of the end of the read.
         self.look(&mut core);
         let end = loop {
-            if core.reader.is_stopped() {
+            if core.reader.is_stopped {
                 break Outcome::Stopped;
             }
             if left.bytes == 0 || left.packets == 0 {

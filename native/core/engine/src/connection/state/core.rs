@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use inet_rdma_fabric::Completion;
-use inet_rdma_stream::{Notice, Stream};
+use inet_rdma_stream::{Notice, ReceiveId, Stream};
 
 use super::reader::Reader;
 use super::records::RecordState;
@@ -12,7 +12,7 @@ use super::ring_memory::RingMemory;
 use super::staging::Staging;
 use super::writer::Writer;
 use crate::connection::closed::Closed;
-use crate::connection::landing::LandingBuffers;
+use crate::connection::landing::{LandingBuffers, NextLanded};
 use crate::connection::notifier::Woken;
 
 /// The end of a connection, as far as it has come.
@@ -78,12 +78,12 @@ impl Core {
         Self {
             stream,
             end: End::Open,
-            reader: Reader::new(),
-            writer: Writer::new(),
+            reader: Reader::default(),
+            writer: Writer::default(),
             polled_by,
             woken: Woken::default(),
             ring,
-            staging: Staging::new(),
+            staging: Staging::default(),
             landing,
             claim_failed_at: None,
             records,
@@ -146,7 +146,7 @@ impl Core {
 
     /// True if a read would find something: bytes, or the end.
     pub(crate) fn is_readable(&self) -> bool {
-        self.reader.is_stopped()
+        self.reader.is_stopped
             || self.reader.is_called()
             || self.has_landed()
             || !self.awaits_landed()
@@ -163,7 +163,15 @@ impl Core {
     /// True if something has landed that the reader can take.
     #[inline]
     pub(crate) fn has_landed(&self) -> bool {
-        self.landing.has_landed(self.is_up())
+        match self.landing.landings.next() {
+            None => false,
+            Some(NextLanded::Whole) => true,
+            // An expected read waits for the rest of a buffer that has arrived in part. Once no more can come, it takes
+            // the part.
+            Some(NextLanded::Part(bytes)) => !(self.is_up() && self.landing.expected.wants_more_than(bytes)),
+            // No completion arrives after the end, so a window that is closing never becomes closed: copy its bytes.
+            Some(NextLanded::Closing) => !self.is_up(),
+        }
     }
 
     /// True while the stream's next bytes lie in a landing buffer that may not be taken yet. Do not read the ring: its
@@ -176,7 +184,9 @@ impl Core {
     /// Withdraws all advertised buffers that the peer can no longer fill.
     #[inline]
     pub(crate) fn withdraw(&mut self) {
-        self.landing.withdraw(&mut self.stream);
+        while let Some(ReceiveId(index)) = self.stream.withdraw() {
+            self.landing.landings.withdraw(index as usize);
+        }
     }
 }
 

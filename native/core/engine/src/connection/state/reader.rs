@@ -1,9 +1,10 @@
 //! The state of the reader, behind the lock `core`.
 
 /// The state of the reader, as the connection knows it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum State {
     /// The last read has ended, and the reader has not asked to be woken.
+    #[default]
     Away,
     /// The last read found the end.
     AtEnd,
@@ -15,34 +16,16 @@ enum State {
     Called,
 }
 
-/// The reader of a connection.
+#[derive(Default)]
 pub(crate) struct Reader {
     state: State,
     /// True: the user reads no more, and each read finds the end.
-    is_stopped: bool,
+    pub(crate) is_stopped: bool,
     /// True while a read copies with `core` unlocked. The read advertises landing buffers when it ends.
     pub(crate) copies_unlocked: bool,
 }
 
 impl Reader {
-    pub(crate) fn new() -> Self {
-        Self {
-            state: State::Away,
-            is_stopped: false,
-            copies_unlocked: false,
-        }
-    }
-
-    /// Makes each read from now on find the end.
-    pub(crate) fn stop(&mut self) {
-        self.is_stopped = true;
-    }
-
-    #[inline]
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.is_stopped
-    }
-
     /// True if the reader neither reads nor waits: the next read comes only when the user calls.
     #[inline]
     pub(crate) fn is_away(&self) -> bool {
@@ -81,7 +64,6 @@ impl Reader {
         called
     }
 
-    /// Makes the reader wait until there is something to read.
     #[inline]
     pub(crate) fn wait(&mut self) {
         self.state = State::Waits;
@@ -98,7 +80,8 @@ impl Reader {
         waited
     }
 
-    /// Notes the begin of a read. If the reader waits, another party has called the read: the reader goes on waiting.
+    /// Notes the begin of a read. A reader that waits, as another party has called this read, goes on waiting, also
+    /// after [`Self::end_read`].
     #[inline]
     pub(crate) fn begin_read(&mut self) {
         self.state = match self.waits() {
@@ -107,7 +90,6 @@ impl Reader {
         };
     }
 
-    /// Notes the end of a read. If the reader waits, another party has called the read: the reader goes on waiting.
     #[inline]
     pub(crate) fn end_read(&mut self, found_end: bool) {
         if !self.waits() {

@@ -5,11 +5,8 @@
 //! bytes between encryption and tag. The receiver copies it out of the ring into the memory of its packets, and checks
 //! and decrypts it there, so that nothing can change after the check.
 
-use inet_rdma_records::{Cipher, ControlOpener, ControlSealer, Opener, Protection, Sealer, Usage, UsedUp, Violation};
-use inet_rdma_stream::CONTROL_BYTES;
+use inet_rdma_records::{Cipher, ControlOpener, ControlSealer, Opener, Protection, Sealer, Usage, Violation};
 use parking_lot::Mutex;
-
-use crate::connection::notifier::Notifier;
 
 /// The keys of records. A write or a read takes its lock before the lock `core`, and holds it to its end.
 pub(crate) struct Records {
@@ -62,25 +59,5 @@ impl Records {
             overhead_sent: 0,
         };
         Ok((records, state))
-    }
-}
-
-impl RecordState {
-    pub(crate) fn open_control(&mut self, message: &[u8; CONTROL_BYTES]) -> Result<[u8; CONTROL_BYTES], Violation> {
-        let mut opened = *message;
-        self.control_opener.open(&mut opened)?;
-        Ok(opened)
-    }
-
-    pub(crate) fn seal_control(
-        &mut self,
-        message: &mut [u8; CONTROL_BYTES],
-        notifier: &dyn Notifier,
-    ) -> Result<(), UsedUp> {
-        self.control_sealer.seal(message)?;
-        if self.control_sealer.take_due() {
-            notifier.key_due();
-        }
-        Ok(())
     }
 }

@@ -14,9 +14,6 @@ use crate::memory_thread::IDLE_SWEEPS;
 /// leaves nothing free is enough: the peer may write three quarters of the option `ring_bytes` before anything is read.
 const CROWDED_ARRIVALS: u32 = 8;
 
-/// Sweeps until memory that was refused is asked for again.
-const REFUSED_SWEEPS: u32 = 2;
-
 /// The state of the ring's replacement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -39,7 +36,7 @@ enum State {
 /// The ring that a connection begins with, and the large one that takes its place for a while.
 pub(crate) struct RingMemory {
     /// True if the ring can grow.
-    is_elastic: bool,
+    pub(crate) is_elastic: bool,
     first: Arc<dyn Memory>,
     /// The first byte of `first`, kept here as each packet needs it. Atomic, as a plain pointer is not `Send`.
     first_base: AtomicPtr<u8>,
@@ -47,7 +44,7 @@ pub(crate) struct RingMemory {
     large_bytes: u32,
     large: Option<Box<dyn Exposed>>,
     /// A large ring to revoke: the peer no longer writes it, and all its bytes have been read.
-    unused: Option<Box<dyn Exposed>>,
+    pub(crate) unused: Option<Box<dyn Exposed>>,
     state: State,
     /// Arrivals that found the ring crowded, since it was replaced or swept.
     crowded: u32,
@@ -75,12 +72,6 @@ impl RingMemory {
 
     fn first_bytes(&self) -> u32 {
         u32::try_from(self.first.bytes()).unwrap_or(u32::MAX)
-    }
-
-    /// Tells whether the ring may ever be replaced.
-    #[inline]
-    pub(crate) fn is_elastic(&self) -> bool {
-        self.is_elastic
     }
 
     /// The first byte of the ring that the peer writes, or of the one before it.
@@ -116,12 +107,10 @@ impl RingMemory {
         (self.state == State::Claimed && self.large.is_none()).then_some(self.large_bytes as usize)
     }
 
-    /// Adds the claimed memory.
     pub(crate) fn add(&mut self, exposed: Box<dyn Exposed>) {
         self.large = Some(exposed);
     }
 
-    /// Notes that the system gives no memory for now.
     pub(crate) fn refuse(&mut self) {
         self.state = State::Refused;
         self.idle_sweeps = 0;
@@ -138,7 +127,6 @@ impl RingMemory {
         Some(NewRing { target, bytes })
     }
 
-    /// Notes that the peer was asked.
     pub(crate) fn asked(&mut self) {
         self.state = match self.state {
             State::Claimed => State::Growing,
@@ -165,14 +153,9 @@ impl RingMemory {
             return false;
         }
         self.state = State::Small;
-        // There is at most one: the next large ring is made after a call of `take_unused`.
+        // There is at most one: the next large ring is made after this one is taken to be revoked.
         self.unused = self.large.take();
         true
-    }
-
-    /// Takes the ring that must be revoked.
-    pub(crate) fn take_unused(&mut self) -> Option<Box<dyn Exposed>> {
-        self.unused.take()
     }
 
     /// Called at intervals. Returns false if there is nothing to do any more.
@@ -184,7 +167,7 @@ impl RingMemory {
             State::Large => self.idle_sweeps = if is_idle { self.idle_sweeps + 1 } else { 0 },
             State::Refused => {
                 self.idle_sweeps += 1;
-                if self.idle_sweeps >= REFUSED_SWEEPS {
+                if self.idle_sweeps >= IDLE_SWEEPS {
                     self.state = State::Small;
                 }
             }
@@ -193,7 +176,6 @@ impl RingMemory {
         self.state != State::Small
     }
 
-    /// Bytes of the large ring.
     pub(crate) fn bytes(&self) -> usize {
         self.large.as_ref().map_or(0, |large| large.memory().bytes())
     }

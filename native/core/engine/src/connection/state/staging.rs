@@ -1,9 +1,10 @@
 //! Replaces the staging memory, from which transfers are sent, when the peer's ring changes its size.
 
 /// The state of the staging memory's replacement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum State {
     /// The memory fits.
+    #[default]
     Fits,
     /// Memory of this many bytes is needed in its place.
     Claimed(usize),
@@ -16,14 +17,10 @@ enum State {
     Replaced(Option<usize>),
 }
 
-/// The staging memory of a connection.
+#[derive(Default)]
 pub(crate) struct Staging(State);
 
 impl Staging {
-    pub(crate) fn new() -> Self {
-        Self(State::Fits)
-    }
-
     /// Claims memory of this size. Returns true if it can be fetched now.
     pub(crate) fn claim(&mut self, bytes: usize) -> bool {
         match &mut self.0 {
@@ -41,7 +38,7 @@ impl Staging {
     pub(crate) fn claimed_bytes(&self) -> Option<usize> {
         match self.0 {
             State::Claimed(bytes) => Some(bytes),
-            State::Fits | State::Prepared { .. } | State::Replaced(_) => None,
+            _ => None,
         }
     }
 
@@ -57,7 +54,7 @@ impl Staging {
     pub(crate) fn prepared_bytes(&self) -> Option<usize> {
         match self.0 {
             State::Prepared { bytes, .. } => Some(bytes),
-            State::Fits | State::Claimed(_) | State::Replaced(_) => None,
+            _ => None,
         }
     }
 

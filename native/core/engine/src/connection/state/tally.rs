@@ -6,7 +6,6 @@ use inet_rdma_assembly::Sizes;
 
 use super::core::Core;
 
-/// Counts that are not the stream's.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) packets_sent: Count,
@@ -60,7 +59,6 @@ impl ReadSizes {
         self.squares.store(squares.to_bits(), Ordering::Relaxed);
     }
 
-    /// The standard deviation of the sizes.
     pub(crate) fn deviation(&self, _locked: &Core) -> f64 {
         let packets = self.packets.get().max(1) as f64;
         let average = self.bytes.get() as f64 / packets;

@@ -1,9 +1,10 @@
 //! The state of the writer, behind the lock `core`.
 
 /// The state of the writer, as the connection knows it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum State {
     /// The writer writes, or has not asked to be woken.
+    #[default]
     Writes,
     /// This side's stream has ended: nothing more is written.
     Finished,
@@ -16,9 +17,10 @@ enum State {
 }
 
 /// The room at the peer that the writer's next transfer needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Need {
     /// Any room.
+    #[default]
     Room,
     /// Its bytes are bulk: an advertisement, if one can come; else any room.
     Advert,
@@ -26,7 +28,7 @@ pub(crate) enum Need {
     Record(u32),
 }
 
-/// The writer of a connection.
+#[derive(Default)]
 pub(crate) struct Writer {
     state: State,
     pub(crate) need: Need,
@@ -35,25 +37,15 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn new() -> Self {
-        Self {
-            state: State::Writes,
-            need: Need::Room,
-            posts_unlocked: false,
-        }
-    }
-
     #[inline]
     pub(crate) fn is_finished(&self) -> bool {
         self.state == State::Finished
     }
 
-    /// Notes that nothing more is written.
     pub(crate) fn finish(&mut self) {
         self.state = State::Finished;
     }
 
-    /// True if the writer waits for room.
     #[inline]
     pub(crate) fn waits(&self) -> bool {
         matches!(self.state, State::WaitsForPeer | State::WaitsForFabric)

@@ -8,7 +8,8 @@ use inet_rdma_records::{OVERHEAD_BYTES, PLAIN_BYTES_MAX, RECORD_BYTES_MIN, Seale
 use inet_rdma_stream::{Offer, Transfer};
 use parking_lot::MutexGuard;
 
-use super::transfer::{Stopped, TRANSFERS_MAX, Written};
+use super::transfer::{TRANSFERS_MAX, Written};
+use crate::connection::closed::Ended;
 use crate::connection::notifier::Woken;
 use crate::connection::state::{COPIED_AT_ONCE_BYTES, Connection, Core, Need, Records, saturating_u32};
 
@@ -24,7 +25,7 @@ impl Connection {
         gather: &Gather<'_>,
         at: usize,
         max: usize,
-    ) -> (Result<Written, Stopped>, Woken) {
+    ) -> (Result<Written, Ended>, Woken) {
         let end = at.saturating_add(max).min(gather.total());
         // This lock comes before `core`, and is held for the whole write.
         let mut sealer = records.sealer.lock();
@@ -40,7 +41,7 @@ impl Connection {
         core: &mut MutexGuard<'_, Core>,
         gather: &Gather<'_>,
         range: Range<usize>,
-    ) -> Result<Written, Stopped> {
+    ) -> Result<Written, Ended> {
         let mut at = range.start;
         let mut blocked = false;
         let mut left = TRANSFERS_MAX;
@@ -49,9 +50,9 @@ impl Connection {
             match self.write_record(sealer, core, gather, at..range.end) {
                 Ok(Some(bytes)) => at += bytes,
                 Ok(None) => blocked = true,
-                Err(stopped) if at == range.start => return Err(stopped),
+                Err(ended) if at == range.start => return Err(ended),
                 // The peer may have these bytes: the next write fails.
-                Err(Stopped) => break,
+                Err(Ended) => break,
             }
         }
         if sealer.take_due() {
@@ -67,7 +68,7 @@ impl Connection {
         core: &mut MutexGuard<'_, Core>,
         gather: &Gather<'_>,
         range: Range<usize>,
-    ) -> Result<Option<usize>, Stopped> {
+    ) -> Result<Option<usize>, Ended> {
         for looked in [false, true] {
             core.check_writing()?;
             let room = self.qp.write_room();
@@ -94,11 +95,8 @@ impl Connection {
         gather: &Gather<'_>,
         range: Range<usize>,
         (room, bytes_max): (WriteRoom, usize),
-    ) -> Result<Option<usize>, Stopped> {
-        sealer.check().map_err(|used_up| {
-            self.fail(core, used_up.into());
-            Stopped
-        })?;
+    ) -> Result<Option<usize>, Ended> {
+        sealer.check().map_err(|used_up| self.end(core, used_up.into()))?;
         let filling = filling(core.stream.peer_ring_to_end() as usize);
         let wanted = filling.unwrap_or_else(|| {
             let plain_max = PLAIN_BYTES_MAX.min(bytes_max - OVERHEAD_BYTES);
@@ -134,7 +132,7 @@ impl Connection {
             self.qp.post_write(room, &[bytes], target, notice)
         };
         if wanted <= COPIED_AT_ONCE_BYTES {
-            post().map_err(|error| self.stop(core, *error))?;
+            post().map_err(|error| self.end(core, (*error).into()))?;
         } else {
             self.post_unlocked(core, post)?;
         }

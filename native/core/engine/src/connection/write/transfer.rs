@@ -3,7 +3,7 @@
 use inet_rdma_fabric::FabricError;
 use parking_lot::MutexGuard;
 
-use crate::connection::closed::Closed;
+use crate::connection::closed::{Closed, Ended};
 use crate::connection::state::{Connection, Core};
 
 /// Maximum number of transfers in one write. The writer may be a scheduler with a port's lock: without a bound, a peer
@@ -23,35 +23,22 @@ pub struct Written {
     pub blocked: bool,
 }
 
-/// Nothing can be written any more: the connection is over, or this side's stream has ended.
-/// [`Connection::why_stopped`] gives the reason, which is larger than the other results of a write: each step of the
-/// write would move it.
-#[derive(Debug)]
-pub(crate) struct Stopped;
-
 impl Core {
     /// Err: nothing can be written any more.
     #[inline(always)]
-    pub(crate) fn check_writing(&self) -> Result<(), Stopped> {
+    pub(crate) fn check_writing(&self) -> Result<(), Ended> {
         match self.is_up() && !self.writer.is_finished() {
             true => Ok(()),
-            false => Err(Stopped),
+            false => Err(Ended),
         }
     }
 }
 
 impl Connection {
-    /// The reason of [`Stopped`].
+    /// The reason why a write has [`Ended`].
     #[cold]
-    pub(crate) fn why_stopped(&self) -> Closed {
+    pub(crate) fn why_no_write(&self) -> Closed {
         self.closed().unwrap_or(Closed::Here)
-    }
-
-    /// Ends the connection, as a post has failed.
-    #[cold]
-    pub(crate) fn stop(&self, core: &mut Core, error: FabricError) -> Stopped {
-        self.fail(core, error.into());
-        Stopped
     }
 
     /// Posts a transfer of more than [`super::super::state::COPIED_AT_ONCE_BYTES`] with `core` free.
@@ -60,7 +47,7 @@ impl Connection {
         &self,
         core: &mut MutexGuard<'_, Core>,
         post: impl FnOnce() -> Result<(), Box<FabricError>>,
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), Ended> {
         core.writer.posts_unlocked = true;
         let posted = MutexGuard::unlocked(core, post);
         core.writer.posts_unlocked = false;
@@ -70,6 +57,6 @@ impl Connection {
         if core.stream.owes_mark() {
             self.post_mark(core);
         }
-        posted.map_err(|error| self.stop(core, *error))
+        posted.map_err(|error| self.end(core, (*error).into()))
     }
 }

@@ -8,8 +8,8 @@ use inet_rdma_fabric::WriteRoom;
 use inet_rdma_stream::{Notice, Offer, RemoteAddress, Transfer};
 use parking_lot::MutexGuard;
 
-use super::transfer::{Stopped, TRANSFERS_MAX, Written};
-use crate::connection::closed::Closed;
+use super::transfer::{TRANSFERS_MAX, Written};
+use crate::connection::closed::{Closed, Ended};
 use crate::connection::notifier::{Caller, Woken};
 use crate::connection::settings::LANDING_BUFFER_BYTES_MAX;
 use crate::connection::state::{COPIED_AT_ONCE_BYTES, Connection, Core, Need, saturating_u32};
@@ -31,7 +31,7 @@ impl WriteHalf {
     pub fn write(&mut self, gather: &Gather<'_>, at: usize, max: usize) -> Result<Written, Closed> {
         self.connection.write(gather, at, max, |written, woken| {
             self.connection.tell(woken, Caller::User);
-            written.map_err(|Stopped| self.connection.why_stopped())
+            written.map_err(|Ended| self.connection.why_no_write())
         })
     }
 
@@ -44,7 +44,7 @@ impl WriteHalf {
         max: usize,
     ) -> (Result<Written, Closed>, Woken) {
         self.connection.write(gather, at, max, |written, woken| {
-            (written.map_err(|Stopped| self.connection.why_stopped()), woken)
+            (written.map_err(|Ended| self.connection.why_no_write()), woken)
         })
     }
 
@@ -89,18 +89,17 @@ impl Connection {
         gather: &Gather<'_>,
         at: usize,
         max: usize,
-        end: impl Fn(Result<Written, Stopped>, Woken) -> T,
+        end: impl Fn(Result<Written, Ended>, Woken) -> T,
     ) -> T {
-        let end = |(written, woken): (Result<Written, Stopped>, Woken)| end(written, woken);
+        let end = |(written, woken): (Result<Written, Ended>, Woken)| end(written, woken);
         match &self.records {
             None => end(self.write_plain(gather, at, max)),
             Some(records) => end(self.write_sealed(records, gather, at, max)),
         }
     }
 
-    /// A write of a plain connection. The caller must notify the user.
     #[inline(always)]
-    fn write_plain(&self, gather: &Gather<'_>, at: usize, max: usize) -> (Result<Written, Stopped>, Woken) {
+    fn write_plain(&self, gather: &Gather<'_>, at: usize, max: usize) -> (Result<Written, Ended>, Woken) {
         let mut core = self.core.lock();
         let written = self.write_transfers(&mut core, gather, at, max);
         let woken = core.take_woken();
@@ -118,7 +117,7 @@ impl Connection {
         gather: &Gather<'_>,
         at: usize,
         max: usize,
-    ) -> Result<Written, Stopped> {
+    ) -> Result<Written, Ended> {
         let end = at.saturating_add(max).min(gather.total());
         let mut written = Written { at, blocked: false };
         if at < end {
@@ -142,7 +141,7 @@ impl Connection {
         mut written: Written,
         end: usize,
         mut look: bool,
-    ) -> Result<Written, Stopped> {
+    ) -> Result<Written, Ended> {
         let mut left = TRANSFERS_MAX - usize::from(!look);
         while written.at < end && left > 0 {
             if look {
@@ -161,8 +160,8 @@ impl Connection {
                 }
                 Ok(None) => look = true,
                 // The peer may have these bytes: the next write fails.
-                Err(Stopped) if left < TRANSFERS_MAX => break,
-                Err(stopped) => return Err(stopped),
+                Err(Ended) if left < TRANSFERS_MAX => break,
+                Err(ended) => return Err(ended),
             }
         }
         Ok(written)
@@ -176,7 +175,7 @@ impl Connection {
         gather: &Gather<'_>,
         range: Range<usize>,
         looked: bool,
-    ) -> Result<Option<usize>, Stopped> {
+    ) -> Result<Option<usize>, Ended> {
         let at = range.start;
         let Some((room, Transfer { target, notice })) = self.next_transfer(core, gather, range, looked)? else {
             return Ok(None);
@@ -200,7 +199,7 @@ impl Connection {
         room: WriteRoom,
         target: RemoteAddress,
         notice: Notice,
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), Ended> {
         let part = gather.range(at, notice.bytes as usize);
         self.post(core, &part, room, target, notice)
     }
@@ -213,10 +212,10 @@ impl Connection {
         room: WriteRoom,
         target: RemoteAddress,
         notice: Notice,
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), Ended> {
         if notice.bytes as usize <= COPIED_AT_ONCE_BYTES {
             let posted = self.qp.post_write(room, source, target, notice);
-            posted.map_err(|error| self.stop(core, *error))
+            posted.map_err(|error| self.end(core, (*error).into()))
         } else {
             // `move`: references would have the values in memory, also where this is not called.
             self.post_unlocked(core, move || self.qp.post_write(room, source, target, notice))
@@ -231,7 +230,7 @@ impl Connection {
         gather: &Gather<'_>,
         Range { start: at, end }: Range<usize>,
         looked: bool,
-    ) -> Result<Option<(WriteRoom, Transfer)>, Stopped> {
+    ) -> Result<Option<(WriteRoom, Transfer)>, Ended> {
         core.check_writing()?;
         let (first, packet_bytes) = gather.packet_at(at);
         let room = self.qp.write_room();

@@ -82,7 +82,7 @@ fn mapped_memory_comes_at_once_and_stays() {
     assert_eq!(memory.sweep(1), Due::Later);
     assert_eq!((memory.sweep(1), memory.sweep(1)), (Due::Later, Due::GiveBack));
     memory.give_back().release();
-    assert_eq!((memory.count(), memory.state()), (ALL, LandingState::Ready));
+    assert_eq!((memory.count(), memory.state), (ALL, LandingState::Ready));
     assert!(memory.wants_sweep() && !memory.wants_sweep());
 }
 
@@ -97,7 +97,7 @@ fn pinned_memory_goes_when_nothing_lands() {
     }
     assert_eq!((memory.sweep(9), memory.sweep(9)), (Due::Later, Due::GiveBack));
     memory.give_back().release();
-    assert_eq!((memory.count(), memory.state()), (0, LandingState::Unused));
+    assert_eq!((memory.count(), memory.state), (0, LandingState::Unused));
     assert_eq!(memory.sweep(9), Due::Never);
     assert!(memory.claim(9));
     assert_eq!(grant(&mut memory), 16, "it begins anew");
@@ -109,7 +109,7 @@ fn refused_memory_is_asked_for_again_after_a_while() {
     assert!(memory.claim(0));
     memory.refuse();
     assert!(!memory.claim(1));
-    assert_eq!((memory.state(), memory.refusals()), (LandingState::Refused, 1));
+    assert_eq!((memory.state, memory.refusals), (LandingState::Refused, 1));
     assert_eq!(memory.sweep(0), Due::Later);
     assert_eq!(memory.sweep(0), Due::Never);
     assert!(memory.claim(1));
