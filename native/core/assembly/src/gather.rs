@@ -28,12 +28,7 @@ impl<'a> Gather<'a> {
     /// An empty gather for a packet of a few slices.
     #[inline]
     pub fn small() -> Self {
-        Self {
-            slices: SmallVec::new(),
-            ends: Ends::None,
-            total: 0,
-            before: 0,
-        }
+        Self::with_capacity(0, 0)
     }
 
     /// An empty gather with room for this many slices and packets.

@@ -174,13 +174,22 @@ impl<B: Buffer> Assembly<B> {
         };
         let part = (partial.bytes - partial.filled).min(arrived.len() - at);
         arrived.copy_out(at, &mut partial.missing()[..part]);
-        partial.filled += part;
+        self.note_filled(part, out);
+        at + part
+    }
+
+    /// Notes that the packet that has begun has got `bytes` more bytes, and hands it over if it is complete.
+    #[inline]
+    fn note_filled(&mut self, bytes: usize, out: &mut Vec<Received<B>>) {
+        let Begun::Packet(partial) = &mut self.begun else {
+            return;
+        };
+        partial.filled += bytes;
         if partial.filled == partial.bytes {
             if let Begun::Packet(whole) = std::mem::replace(&mut self.begun, Begun::Nothing) {
                 out.push(Received::Whole(whole.buffer));
             }
         }
-        at + part
     }
 
     /// Returns the size of a packet. Err: packets may not be that large.

@@ -1,7 +1,5 @@
 //! Lines: packets that end with a newline, which is a part of the packet.
 
-use std::ops::Range;
-
 use bytes::buf::UninitSlice;
 
 use crate::begun::Begun;
@@ -23,7 +21,10 @@ impl<B: Buffer> Assembly<B> {
         let had = out.len();
         let from = match &self.begun {
             Begun::Line(kept) => match self.line_end(bytes_max, arrived, 0, kept.len())? {
-                Some(end) => self.finish_line(arrived, end, out)?,
+                Some(end) => {
+                    self.finish_line(arrived, end, out)?;
+                    end
+                }
                 None => return self.keep_line(arrived, 0),
             },
             _ => 0,
@@ -40,21 +41,21 @@ impl<B: Buffer> Assembly<B> {
             at = end;
         }
         let is_full = lines.len() == wanted;
-        self.hand_over(arrived, from..at, lines, out)?;
+        if !lines.is_empty() {
+            let bytes = copy(arrived, from..at)?;
+            out.push(match lines.len() {
+                1 => Received::Whole(bytes),
+                _ => Received::Batch { bytes, packets: lines },
+            });
+        }
         match is_full {
             true => Ok(at),
             false => self.keep_line(arrived, at),
         }
     }
 
-    /// Completes the line that an earlier push left unfinished with the bytes up to `end`. Returns `end`, where the
-    /// next line starts.
-    fn finish_line(
-        &mut self,
-        arrived: &Arrived,
-        end: usize,
-        out: &mut Vec<Received<B>>,
-    ) -> Result<usize, AssemblyError> {
+    /// Completes the line that an earlier push left unfinished with the bytes up to `end`.
+    fn finish_line(&mut self, arrived: &Arrived, end: usize, out: &mut Vec<Received<B>>) -> Result<(), AssemblyError> {
         if let Begun::Line(start) = std::mem::replace(&mut self.begun, Begun::Nothing) {
             let bytes = start.len() + end;
             let mut line = B::allocate(bytes).ok_or(AssemblyError::NoMemory(bytes))?;
@@ -64,7 +65,7 @@ impl<B: Buffer> Assembly<B> {
             self.largest = self.largest.max(bytes);
             out.push(Received::Whole(line));
         }
-        Ok(end)
+        Ok(())
     }
 
     /// The end of a line or a piece of a line, which begins at `from`, or `kept` bytes earlier in kept bytes. None:
@@ -85,24 +86,6 @@ impl<B: Buffer> Assembly<B> {
         };
         self.check(kept + end.map_or(part, |end| end - from))?;
         Ok(end)
-    }
-
-    fn hand_over(
-        &self,
-        arrived: &Arrived,
-        all: Range<usize>,
-        lines: Vec<Range<usize>>,
-        out: &mut Vec<Received<B>>,
-    ) -> Result<(), AssemblyError> {
-        if lines.is_empty() {
-            return Ok(());
-        }
-        let bytes = copy(arrived, all)?;
-        out.push(match lines.len() {
-            1 => Received::Whole(bytes),
-            _ => Received::Batch { bytes, packets: lines },
-        });
-        Ok(())
     }
 
     /// Keeps the bytes from `from` on, behind the bytes kept before. Returns the end of the arrived bytes.

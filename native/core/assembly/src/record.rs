@@ -20,7 +20,7 @@ impl<B: Buffer> Assembly<B> {
     ) -> Result<Rest<B>, E> {
         if let Some(missing) = self.missing_of(bytes, limit)? {
             open(&mut missing[..bytes])?;
-            self.filled(bytes, out);
+            self.note_filled(bytes, out);
             return Ok(None);
         }
         let mut buffer = B::allocate(bytes).ok_or(AssemblyError::NoMemory(bytes))?;
@@ -59,19 +59,6 @@ impl<B: Buffer> Assembly<B> {
             Begun::Packet(partial) if partial.bytes - partial.filled >= bytes => Some(partial.missing()),
             Begun::Nothing | Begun::Header(_) | Begun::Line(_) | Begun::Packet(_) => None,
         })
-    }
-
-    /// Notes that the packet that has begun has got `bytes` bytes, and hands it over if it is complete.
-    fn filled(&mut self, bytes: usize, out: &mut Vec<Received<B>>) {
-        let Begun::Packet(partial) = &mut self.begun else {
-            return;
-        };
-        partial.filled += bytes;
-        if partial.filled == partial.bytes {
-            if let Begun::Packet(whole) = std::mem::replace(&mut self.begun, Begun::Nothing) {
-                out.push(Received::Whole(whole.buffer));
-            }
-        }
     }
 
     /// Cuts a record at the boundaries of its packets. Complete packets share its buffer; the parts at both ends
