@@ -1,4 +1,4 @@
-//! The ciphers, their keys and nonces: the only module that calls the library.
+//! The ciphers, their keys and nonces.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use zeroize::Zeroizing;
@@ -53,17 +53,12 @@ impl Cipher {
 }
 
 /// A key of the user's. Its memory is cleared when it is dropped.
-pub struct Key(Zeroizing<[u8; KEY_BYTES]>);
+pub struct Key(pub(crate) Zeroizing<[u8; KEY_BYTES]>);
 
 impl Key {
     /// A key of these bytes; None: they have another size.
     pub fn new(bytes: &[u8]) -> Option<Key> {
         bytes.try_into().ok().map(|bytes| Key(Zeroizing::new(bytes)))
-    }
-
-    /// A copy, which is cleared as well.
-    pub(crate) fn copy(&self) -> Zeroizing<[u8; KEY_BYTES]> {
-        self.0.clone()
     }
 
     /// Whether the two are equal. Not in constant time: it compares keys of one user.
@@ -128,9 +123,9 @@ impl AeadKey {
         tag: &[u8; TAG_BYTES],
         in_out: &mut [u8],
     ) -> Result<(), Forged> {
-        self.0
-            .open_in_place_separate_tag(Self::nonce(kind, number), Aad::from(aad), tag, in_out)
-            .map_err(|_| Forged)?;
-        Ok(())
+        let opened = self
+            .0
+            .open_in_place_separate_tag(Self::nonce(kind, number), Aad::from(aad), tag, in_out);
+        opened.map(drop).map_err(|_| Forged)
     }
 }

@@ -4,12 +4,13 @@
 //! 8446, section 7.2, does for the update of a traffic key. The sender chooses when to go on to the next generation;
 //! the record's header names it. From a key that an observer knows it cannot compute the previous keys.
 
+use std::sync::Arc;
+
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk};
 use zeroize::Zeroizing;
 
 use crate::aead::{AeadKey, Cipher, KEY_BYTES, Key, Kind};
-use crate::limits::{BYTES_MAX, REKEY_MESSAGES};
-use crate::seal::{self, Usage};
+use crate::seal::{Sealing, Usage};
 use crate::violation::Violation;
 use crate::wire::{self, Header, Place, TAG_BYTES};
 
@@ -23,21 +24,25 @@ impl KeyType for Bytes {
 }
 
 /// The secret of one generation of one direction.
-struct Secret(Zeroizing<[u8; KEY_BYTES]>);
+#[derive(Debug)]
+struct Secret(Key);
 
 impl Secret {
-    fn derive(&self, label: &[u8]) -> Zeroizing<[u8; KEY_BYTES]> {
+    fn of(key: &Key) -> Secret {
+        Secret(Key(key.0.clone()))
+    }
+
+    fn derive(&self, label: &[u8]) -> Key {
         let mut derived = Zeroizing::new([0; KEY_BYTES]);
-        Prk::new_less_safe(HKDF_SHA256, &*self.0)
+        Prk::new_less_safe(HKDF_SHA256, &*self.0.0)
             .expand(&[label], Bytes)
             .and_then(|derivation| derivation.fill(&mut *derived))
             .expect("32 bytes, less than HKDF gives");
-        derived
+        Key(derived)
     }
 
     fn key(&self, cipher: Cipher) -> AeadKey {
-        let key = Key::new(&*self.derive(b"inet_rdma key")).expect("as many bytes as a key has");
-        AeadKey::new(cipher, &key)
+        AeadKey::new(cipher, &self.derive(b"inet_rdma key"))
     }
 
     fn next(&self) -> Secret {
@@ -45,72 +50,49 @@ impl Secret {
     }
 }
 
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("Secret")
-    }
-}
-
 /// Makes the records of one direction.
 #[derive(Debug)]
 pub struct PathSealer {
-    cipher: Cipher,
     secret: Secret,
-    key: AeadKey,
-    place: Place,
-    usage: Usage,
-    rekey_bytes: u64,
+    sealing: Sealing,
 }
 
 impl PathSealer {
     /// Generation 0 has this secret. After `rekey_bytes` bytes under one key the next record has the next key.
     pub fn new(cipher: Cipher, secret: &Key, rekey_bytes: u64) -> PathSealer {
-        let secret = Secret(secret.copy());
+        let secret = Secret::of(secret);
         PathSealer {
-            cipher,
-            key: secret.key(cipher),
+            sealing: Sealing::new(cipher, Arc::new(secret.key(cipher)), rekey_bytes),
             secret,
-            place: Place::default(),
-            usage: Usage::default(),
-            rekey_bytes: rekey_bytes.min(BYTES_MAX / 2),
         }
     }
 
     /// Makes a record of `plain` in `record`: the bytes of `plain`, 1 to [`crate::PLAIN_BYTES_MAX`], and
     /// [`crate::OVERHEAD_BYTES`] more. AES reads the last slice where it is; all others are copied before the cipher.
     pub fn seal(&mut self, plain: &[&[u8]], record: &mut [u8]) {
-        if self.usage.bytes >= self.rekey_bytes || self.usage.records >= REKEY_MESSAGES {
+        if self.sealing.is_due() {
             self.rekey();
         }
-        seal::seal(
-            (self.cipher, &self.key),
-            &mut self.place,
-            &mut self.usage,
-            plain,
-            record,
-        );
+        self.sealing.seal(plain, record);
     }
 
     /// The next record has the next key.
     pub fn rekey(&mut self) {
         self.secret = self.secret.next();
-        self.key = self.secret.key(self.cipher);
-        self.usage = Usage {
-            generation: self.usage.generation.wrapping_add(1),
-            ..Usage::default()
-        };
+        let key = self.secret.key(self.sealing.cipher);
+        self.sealing.rekey(Arc::new(key));
     }
 
     /// The use of the present key.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        self.usage
+        self.sealing.usage
     }
 
     /// The cipher of the records.
     #[must_use]
     pub fn cipher(&self) -> Cipher {
-        self.cipher
+        self.sealing.cipher
     }
 }
 
@@ -127,7 +109,7 @@ pub struct PathOpener {
 impl PathOpener {
     /// The peer's [`PathSealer`] has the same secret.
     pub fn new(cipher: Cipher, secret: &Key) -> PathOpener {
-        let secret = Secret(secret.copy());
+        let secret = Secret::of(secret);
         PathOpener {
             cipher,
             key: secret.key(cipher),
