@@ -135,10 +135,8 @@ impl<Progress> Callers<Progress> {
 
     fn end_pause(&mut self) {
         if self.paused_until.is_some_and(|until| until <= Instant::now()) {
-            self.paused_until = match self.watch(self.listening.as_fd(), LISTENING) {
-                Ok(()) => None,
-                Err(_) => Some(Instant::now() + EXHAUSTED_PAUSE),
-            };
+            let watched = self.watch(self.listening.as_fd(), LISTENING);
+            self.paused_until = watched.is_err().then(|| Instant::now() + EXHAUSTED_PAUSE);
         }
     }
 

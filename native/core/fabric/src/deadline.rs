@@ -3,10 +3,10 @@
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::io::Errno;
+use rustix::event::{PollFd, PollFlags};
 
 use crate::FabricError;
+use crate::waiting::poll_until;
 
 /// The time after `timeout`. A timeout that ends beyond what the clock can say ends in 34 years.
 pub fn time_after(timeout: Duration) -> Instant {
@@ -21,19 +21,19 @@ pub fn left_until(at: Instant) -> Result<Duration, FabricError> {
     }
 }
 
-/// A time at which to give up; None: never.
+/// A time at which to give up.
 #[derive(Debug, Clone, Copy)]
-pub struct Deadline(Option<Instant>);
+pub struct Deadline(Instant);
 
 impl Deadline {
-    /// `timeout` from now. Never, where that is beyond what the clock can say.
+    /// As [`time_after`].
     pub fn after(timeout: Duration) -> Deadline {
-        Deadline(Instant::now().checked_add(timeout))
+        Deadline(time_after(timeout))
     }
 
-    /// The time left; Err if the deadline has passed.
-    pub fn left(self) -> Result<Option<Duration>, FabricError> {
-        self.0.map(left_until).transpose()
+    /// As [`left_until`].
+    pub fn left(self) -> Result<Duration, FabricError> {
+        left_until(self.0)
     }
 
     /// Blocks until the socket is readable, or has failed.
@@ -48,9 +48,9 @@ impl Deadline {
 
     fn wait(self, socket: BorrowedFd<'_>, what: PollFlags) -> Result<(), FabricError> {
         loop {
-            let left = self.left()?.and_then(|left| Timespec::try_from(left).ok());
-            match rustix::event::poll(&mut [PollFd::from_borrowed_fd(socket, what)], left.as_ref()) {
-                Ok(0) | Err(Errno::INTR) => {}
+            self.left()?;
+            match poll_until(&mut [PollFd::from_borrowed_fd(socket, what)], Some(self.0)) {
+                Ok(0) => {}
                 Ok(_) => return Ok(()),
                 Err(errno) => return Err(FabricError::system("waiting for the peer", errno)),
             }

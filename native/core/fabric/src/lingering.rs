@@ -11,11 +11,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
 
 use crate::event::Event;
+use crate::waiting::poll_until;
 use crate::{FabricError, threads};
 
 /// How long a connection may take to end. A peer that reads ends within a round trip of the last byte. The
@@ -60,27 +61,22 @@ pub fn close(socket: &Arc<OwnedFd>, backlog: VecDeque<u8>, at_end: bool) {
         deadline: Instant::now() + LINGER,
     };
     let mut thread = THREAD.lock();
-    match started(&mut thread) {
-        Ok(orders) => {
+    if thread.is_none() {
+        *thread = start().ok();
+    }
+    match &mut *thread {
+        Some(orders) => {
             orders.new.push(lingering);
             orders.event.set();
         }
         // The process has no descriptor or no thread left: the kernel sends the bytes that it has.
-        Err(_) => end_writing(socket),
+        None => end_writing(socket),
     }
 }
 
 fn end_writing(socket: &OwnedFd) {
     // Fails only when the peer was faster.
     let _gone = rustix::net::shutdown(socket, Shutdown::Write);
-}
-
-fn started(thread: &mut Option<Orders>) -> Result<&mut Orders, FabricError> {
-    let orders = match thread.take() {
-        Some(orders) => orders,
-        None => start()?,
-    };
-    Ok(thread.insert(orders))
 }
 
 fn start() -> Result<Orders, FabricError> {
@@ -139,12 +135,7 @@ fn wait(event: &Event, all: &[Lingering]) -> Result<Vec<bool>, Errno> {
         .collect();
     fds.push(PollFd::from_borrowed_fd(event.as_fd(), PollFlags::IN));
     let first = all.iter().map(|lingering| lingering.deadline).min();
-    let left = first.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-    let left = left.and_then(|left| Timespec::try_from(left).ok());
-    match poll(&mut fds, left.as_ref()) {
-        Ok(_) | Err(Errno::INTR) => {}
-        Err(errno) => return Err(errno),
-    }
+    poll_until(&mut fds, first)?;
     Ok(fds.iter().map(|fd| !fd.revents().is_empty()).collect())
 }
 

@@ -14,14 +14,22 @@ pub fn until_readable(
     deadline: Option<Instant>,
     doing: &'static str,
 ) -> Result<(), FabricError> {
-    let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-    let left = left.and_then(|left| Timespec::try_from(left).ok());
     let mut fds: Vec<PollFd<'_>> = fds
         .iter()
         .map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN))
         .collect();
-    match poll(&mut fds, left.as_ref()) {
-        Ok(_) | Err(Errno::INTR) => Ok(()),
+    match poll_until(&mut fds, deadline) {
+        Ok(_) => Ok(()),
         Err(errno) => Err(FabricError::system(doing, errno)),
+    }
+}
+
+/// poll(2) until `deadline` (None: as long as it takes). 0: the time is over, or a signal came.
+pub(crate) fn poll_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> Result<usize, Errno> {
+    let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    let left = left.and_then(|left| Timespec::try_from(left).ok());
+    match poll(fds, left.as_ref()) {
+        Err(Errno::INTR) => Ok(0),
+        polled => polled,
     }
 }

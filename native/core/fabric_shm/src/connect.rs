@@ -59,8 +59,8 @@ pub(crate) fn reach(
     let socket = rendezvous::socket(SocketFlags::empty())?;
     loop {
         // By this the kernel bounds how long a connect waits for a place in a full backlog.
-        let left = deadline.left()?.map(|left| left.max(Duration::from_millis(1)));
-        set_socket_timeout(&socket, Timeout::Send, left)
+        let left = deadline.left()?.max(Duration::from_millis(1));
+        set_socket_timeout(&socket, Timeout::Send, Some(left))
             .map_err(|errno| FabricError::system("setting a timeout", errno))?;
         match rustix::net::connect(&socket, address) {
             Ok(()) => return Ok(socket),
