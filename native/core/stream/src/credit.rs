@@ -78,14 +78,11 @@ impl Credit {
         }
     }
 
-    #[cfg(not(test))]
     fn keeps_reserve(&self) -> bool {
+        #[cfg(test)]
+        return !self.without_reserve;
+        #[cfg(not(test))]
         true
-    }
-
-    #[cfg(test)]
-    fn keeps_reserve(&self) -> bool {
-        !self.without_reserve
     }
 
     /// Notes an arrived message, whose slot is owed to the peer from now on.

@@ -34,17 +34,17 @@ pub(crate) struct Receiver {
     /// P_r.
     phase: Phase,
     /// The ring that the peer writes into. The used bytes of it and of `old` are b_r.
-    ring: Ring,
+    pub ring: Ring,
     /// The replaced ring, as long as it holds bytes.
-    old: Option<Ring>,
+    pub old: Option<Ring>,
     /// Bytes in both rings; `freed`: all bytes ever copied out of a ring. Each transfer reads both several times.
-    unread: u32,
+    pub unread: u32,
     freed: Seq,
     ask: Ask,
     /// Ring bytes that were acknowledged to the peer.
     acked: Seq,
     ack_wanted: bool,
-    receives: VecDeque<OutstandingReceive>,
+    pub receives: VecDeque<OutstandingReceive>,
     advertised: usize,
     advert_phase: Phase,
     /// Advertisements that the peer holds at a time.
@@ -116,31 +116,13 @@ impl Receiver {
     /// The next runs of bytes to read, all in one ring.
     #[inline]
     pub fn readable(&self) -> [RingSpan; 2] {
-        let ring = self.old.as_ref().unwrap_or(&self.ring);
+        let ring = self.read_ring();
         let first = ring.readable();
         let second = RingSpan {
             offset: 0,
             bytes: ring.used() - first.bytes,
         };
         [first, second]
-    }
-
-    /// The offset at which the peer writes next.
-    #[inline]
-    pub fn writable(&self) -> RingSpan {
-        self.ring.writable()
-    }
-
-    /// True if the next bytes to read are in the replaced ring.
-    #[inline]
-    pub fn reads_old_ring(&self) -> bool {
-        self.old.is_some()
-    }
-
-    /// Bytes in both rings.
-    #[inline]
-    pub fn used(&self) -> u32 {
-        self.unread
     }
 
     /// Bytes of the ring that are free as far as the peer has been told.
@@ -150,29 +132,20 @@ impl Receiver {
         self.ring.bytes().saturating_sub(unacked)
     }
 
-    /// Size of the ring that the peer writes into.
-    pub fn ring_bytes(&self) -> u32 {
-        self.ring.bytes()
-    }
-
-    /// See [`crate::Stream::ring_to_end`].
+    /// The ring that is read next.
     #[inline]
-    pub fn ring_to_end(&self) -> u32 {
-        self.old.as_ref().unwrap_or(&self.ring).read_to_end()
-    }
-
-    pub fn receives(&self) -> usize {
-        self.receives.len()
+    pub fn read_ring(&self) -> &Ring {
+        self.old.as_ref().unwrap_or(&self.ring)
     }
 
     /// All bytes up to this one have arrived.
     fn arrived(&self) -> Seq {
-        self.next.plus(self.used())
+        self.next.plus(self.unread)
     }
 
     /// True if the stream has ended, and none of its bytes are left in the ring.
     pub fn is_end(&self) -> bool {
-        self.end == Some(self.next) && self.used() == 0
+        self.end == Some(self.next) && self.unread == 0
     }
 
     fn check_end(&self, bytes: u32) -> Result<(), Violation> {
@@ -251,14 +224,11 @@ impl Receiver {
         self.answer = if answers { Answer::Due } else { Answer::NotDue };
     }
 
-    #[cfg(not(test))]
     fn answers_late(&self) -> bool {
+        #[cfg(test)]
+        return !self.without_late_answer;
+        #[cfg(not(test))]
         true
-    }
-
-    #[cfg(test)]
-    fn answers_late(&self) -> bool {
-        !self.without_late_answer
     }
 
     /// Handles the end of the peer's stream.

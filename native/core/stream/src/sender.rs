@@ -29,16 +29,16 @@ enum Asked {
 pub(crate) struct Sender {
     mode: Mode,
     /// S_s: the next byte to send.
-    next: Seq,
+    pub next: Seq,
     /// P_s.
     phase: Phase,
     /// The peer's ring as this side knows it; its free bytes are b_s.
-    ring: Ring,
+    pub ring: Ring,
     /// Address of the ring's first byte.
     ring_start: RemoteAddress,
     /// Ring bytes that the peer has acknowledged. Smaller than the freed count of `ring` while the peer reads a
     /// replaced ring.
-    acked: Seq,
+    pub acked: Seq,
     asked: Asked,
     /// Q. The entry of a `fill` buffer covers only the part that is not written yet.
     adverts: VecDeque<Advert>,
@@ -79,10 +79,6 @@ impl Sender {
         }
     }
 
-    pub fn next(&self) -> Seq {
-        self.next
-    }
-
     /// Ends the sending: nothing is sent after this, and advertisements of the peer are dropped.
     pub fn finish(&mut self) {
         self.finished = true;
@@ -104,16 +100,6 @@ impl Sender {
         }
         self.asked = ring.map_or(Asked::Recall, Asked::Ring);
         Ok(true)
-    }
-
-    pub fn peer_ring_bytes(&self) -> u32 {
-        self.ring.bytes()
-    }
-
-    /// See [`crate::Stream::peer_ring_to_end`].
-    #[inline]
-    pub fn ring_to_end(&self) -> u32 {
-        self.ring.write_to_end()
     }
 
     /// True if the peer waits for a mark.
@@ -192,13 +178,12 @@ impl Sender {
             && !self.phase.is_direct()
             && self.adverts.is_empty();
         if same || new {
-            Ok(())
-        } else {
-            Err(Violation::AdvertPhase {
-                phase: advert.phase,
-                before: self.last_phase,
-            })
+            return Ok(());
         }
+        Err(Violation::AdvertPhase {
+            phase: advert.phase,
+            before: self.last_phase,
+        })
     }
 
     /// An advertisement must not name a byte below the smallest byte that follows the advertisement before it, nor a
@@ -206,11 +191,8 @@ impl Sender {
     /// only while the phase has not ended at the sender: the sum lacks advertisements that were dropped as stale, but a
     /// stale advertisement ends its phase.
     fn check_seq(&self, advert: &Advert) -> Result<(), Violation> {
-        let least = if advert.phase == self.last_phase {
-            self.last_least
-        } else {
-            Seq(0)
-        };
+        let is_first = advert.phase != self.last_phase;
+        let least = if is_first { Seq(0) } else { self.last_least };
         let is_over = advert.phase < self.phase;
         let held = self
             .adverts
@@ -238,11 +220,6 @@ impl Sender {
     /// See [`crate::Stream::awaits_advert`].
     pub fn awaits_advert(&self) -> bool {
         self.expecting && self.adverts.is_empty() && self.mode == Mode::Dynamic && !self.finished
-    }
-
-    /// See [`crate::Stream::ring_acknowledged`].
-    pub fn acknowledged(&self) -> Seq {
-        self.acked
     }
 
     /// Handles an acknowledgement: the peer has copied all bytes up to `freed` out of its ring. True: it acknowledges
@@ -285,14 +262,11 @@ impl Sender {
         }
     }
 
-    #[cfg(not(test))]
     fn jumps(&self) -> bool {
+        #[cfg(test)]
+        return !self.without_phase_jump;
+        #[cfg(not(test))]
         true
-    }
-
-    #[cfg(test)]
-    fn jumps(&self) -> bool {
-        !self.without_phase_jump
     }
 
     /// Bytes that the next direct transfer may carry; 0: there is no usable advertisement.

@@ -189,14 +189,14 @@ impl Stream {
     /// Size of the peer's ring into which this side writes since its last mark.
     #[must_use]
     pub fn peer_ring_bytes(&self) -> u32 {
-        self.sender.peer_ring_bytes()
+        self.sender.ring.bytes()
     }
 
     /// Bytes from the place of the next indirect transfer up to the end of the peer's ring. Some may be in use.
     #[must_use]
     #[inline]
     pub fn peer_ring_to_end(&self) -> u32 {
-        self.sender.ring_to_end()
+        self.sender.ring.write_to_end()
     }
 
     /// True if the peer waits for a mark, even if there is no credit for it now.
@@ -217,7 +217,7 @@ impl Stream {
 
     /// The position up to which the peer has copied all bytes out of its ring, as it has acknowledged.
     pub fn ring_acknowledged(&self) -> Seq {
-        self.sender.acknowledged()
+        self.sender.acked
     }
 
     /// Asks for a keepalive. If an earlier one is not sent yet, that one suffices.
@@ -252,25 +252,17 @@ impl Stream {
     /// is better. Every message returns all owed credits; a message for credits alone also acknowledges freed bytes.
     #[must_use]
     pub fn poll_control(&mut self) -> Option<Control> {
-        if self.finish == Finish::Wanted {
+        let (body, credits) = if self.finish == Finish::Wanted {
             self.finish = Finish::Sent;
-            self.counters.controls_sent += 1;
-            return Some(Control {
-                credits: self.credit.spend_on_finish(),
-                body: ControlBody::Finish {
-                    end: self.sender.next(),
-                },
-            });
-        }
-        if !self.credit.allows_control() {
+            let end = self.sender.next;
+            (ControlBody::Finish { end }, self.credit.spend_on_finish())
+        } else if self.credit.allows_control() {
+            (self.next_body()?, self.credit.spend_on_control())
+        } else {
             return None;
-        }
-        let body = self.next_body()?;
+        };
         self.counters.controls_sent += 1;
-        Some(Control {
-            credits: self.credit.spend_on_control(),
-            body,
-        })
+        Some(Control { credits, body })
     }
 
     /// The next control message other than the end of the stream.
@@ -288,20 +280,11 @@ impl Stream {
         if self.receiver.take_pass() {
             return Some(ControlBody::Credit);
         }
-        if self.receiver.ack_due() {
-            return Some(ControlBody::Ack {
-                freed: self.receiver.ack(),
-            });
+        if self.receiver.ack_due() || self.credit.is_due() && self.receiver.has_unacked() {
+            let freed = self.receiver.ack();
+            return Some(ControlBody::Ack { freed });
         }
-        if !self.credit.is_due() {
-            return None;
-        }
-        if self.receiver.has_unacked() {
-            return Some(ControlBody::Ack {
-                freed: self.receiver.ack(),
-            });
-        }
-        Some(ControlBody::Credit)
+        self.credit.is_due().then_some(ControlBody::Credit)
     }
 
     /// This side's user waits for room in the peer's ring and reads nothing meanwhile: an acknowledgement of a quarter

@@ -22,10 +22,3 @@ pub struct Transfer {
     /// The notice for the peer.
     pub notice: Notice,
 }
-
-impl Transfer {
-    /// Number of bytes.
-    pub fn bytes(&self) -> u32 {
-        self.notice.bytes
-    }
-}

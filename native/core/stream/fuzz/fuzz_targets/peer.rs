@@ -228,7 +228,7 @@ impl Caller {
         let Some(transfer) = self.stream.poll_transfer(Offer { indirect, direct }) else {
             return;
         };
-        let bytes = transfer.bytes();
+        let bytes = transfer.notice.bytes;
         assert!(bytes > 0);
         if transfer.notice.direct {
             assert!(bytes <= direct && Some(bytes) <= direct_room);

@@ -15,7 +15,7 @@ impl Receiver {
     pub fn may_advertise(&self) -> bool {
         // The condition that is false on most connections comes first.
         self.receives.len() > self.advertised
-            && self.used() == 0
+            && self.unread == 0
             && self.mode != Mode::IndirectOnly
             && self.end.is_none()
             && matches!(self.ask, Ask::Nothing)

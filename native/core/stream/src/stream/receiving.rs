@@ -26,34 +26,34 @@ impl Stream {
     #[must_use]
     #[inline]
     pub fn ring_writable(&self) -> RingSpan {
-        self.receiver.writable()
+        self.receiver.ring.writable()
     }
 
     /// Number of bytes in the ring and in the replaced ring.
     #[must_use]
     #[inline]
     pub fn ring_bytes_readable(&self) -> u32 {
-        self.receiver.used()
+        self.receiver.unread
     }
 
     /// Bytes from the next one to read up to the end of its ring, some of which may not have arrived.
     #[must_use]
     #[inline]
     pub fn ring_to_end(&self) -> u32 {
-        self.receiver.ring_to_end()
+        self.receiver.read_ring().read_to_end()
     }
 
     /// True while the replaced ring holds bytes. The next bytes to read are there, and its memory is in use.
     #[must_use]
     #[inline]
     pub fn reads_old_ring(&self) -> bool {
-        self.receiver.reads_old_ring()
+        self.receiver.old.is_some()
     }
 
     /// Size of the ring that the peer writes into.
     #[must_use]
     pub fn ring_bytes(&self) -> u32 {
-        self.receiver.ring_bytes()
+        self.receiver.ring.bytes()
     }
 
     /// Bytes of the ring that are free as far as the peer has been told.
@@ -112,7 +112,7 @@ impl Stream {
     /// Number of posted receives that are not complete, advertised or not.
     #[must_use]
     pub fn outstanding_receives(&self) -> usize {
-        self.receiver.receives()
+        self.receiver.receives.len()
     }
 
     /// True if the peer has finished, and every byte up to its end has arrived and left the ring.

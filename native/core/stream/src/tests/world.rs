@@ -178,7 +178,7 @@ impl World {
         let Some(transfer) = sender.stream.poll_transfer(offer) else {
             return Ok(false);
         };
-        let bytes = transfer.bytes();
+        let bytes = transfer.notice.bytes;
         if transfer.notice.direct {
             assert!(bytes <= offer.direct && Some(bytes) <= direct_room);
             receiver.written_direct(transfer.target, sender.sent, bytes)?;
