@@ -46,6 +46,23 @@ fn patient(mut exploration: Exploration) -> Exploration {
     exploration
 }
 
+/// Both sides send.
+fn both_ways(mut exploration: Exploration, bytes: [u64; 2]) -> Exploration {
+    exploration.setup.bytes = bytes;
+    exploration
+}
+
+/// With as few choices as possible.
+fn narrow(exploration: Exploration) -> Exploration {
+    Exploration {
+        voluntary: false,
+        withdraw: false,
+        finish: false,
+        send_max: 1,
+        ..exploration
+    }
+}
+
 fn explore(exploration: Exploration) {
     let checker = exploration.checker().threads(2).spawn_bfs().join();
     println!(
@@ -156,16 +173,9 @@ fn a_sender_that_waits_for_a_receiver_that_passes_before_it_reads() {
 
 #[test]
 fn senders_that_wait_in_both_directions() {
-    let mut both = patient(one_way(Mode::Dynamic, 1, 1, 2, &[1]));
-    both.setup.bytes = [2, 1];
+    let mut both = both_ways(patient(one_way(Mode::Dynamic, 1, 1, 2, &[1])), [2, 1]);
     both.setup.buffers = [vec![1], vec![1]];
-    explore(Exploration {
-        voluntary: false,
-        withdraw: false,
-        finish: false,
-        send_max: 1,
-        ..both
-    });
+    explore(narrow(both));
 }
 
 #[test]
@@ -183,23 +193,19 @@ fn indirect_transfers_only() {
 
 #[test]
 fn both_directions_share_the_credits() {
-    let mut both = one_way(Mode::Dynamic, 1, 1, 2, &[1]);
-    both.setup.bytes = [2, 1];
     explore(Exploration {
         voluntary: false,
         withdraw: false,
-        ..both
+        ..both_ways(one_way(Mode::Dynamic, 1, 1, 2, &[1]), [2, 1])
     });
 }
 
 #[test]
 fn both_directions_indirect_only() {
-    let mut both = one_way(Mode::IndirectOnly, 2, 1, 4, &[]);
-    both.setup.bytes = [4, 3];
     explore(Exploration {
         send_max: 1,
         finish: false,
-        ..both
+        ..both_ways(one_way(Mode::IndirectOnly, 2, 1, 4, &[]), [4, 3])
     });
 }
 
@@ -227,8 +233,7 @@ fn sides_that_allow_each_other_different_things() {
 
 #[test]
 fn both_directions_within_different_limits() {
-    let mut unequal = patient(one_way(Mode::Dynamic, 1, 1, 2, &[1]));
-    unequal.setup.bytes = [2, 1];
+    let mut unequal = both_ways(patient(one_way(Mode::Dynamic, 1, 1, 2, &[1])), [2, 1]);
     unequal.setup.buffers = [vec![2], vec![1]];
     unequal.setup.limits = [
         Limits {
@@ -242,13 +247,7 @@ fn both_directions_within_different_limits() {
             adverts: 2,
         },
     ];
-    explore(Exploration {
-        voluntary: false,
-        withdraw: false,
-        finish: false,
-        send_max: 1,
-        ..unequal
-    });
+    explore(narrow(unequal));
 }
 
 #[test]
@@ -264,13 +263,11 @@ fn keepalives_on_top() {
 
 #[test]
 fn a_side_that_closes_while_both_send() {
-    let mut both = one_way(Mode::IndirectOnly, 2, 1, 4, &[]);
-    both.setup.bytes = [4, 3];
     explore(Exploration {
         send_max: 1,
         finish: false,
         close: true,
-        ..both
+        ..both_ways(one_way(Mode::IndirectOnly, 2, 1, 4, &[]), [4, 3])
     });
 }
 
@@ -285,15 +282,9 @@ fn a_side_that_closes_while_it_advertises() {
 
 #[test]
 fn a_side_that_closes_whatever_both_have_begun() {
-    let mut both = patient(one_way(Mode::Dynamic, 1, 1, 2, &[1]));
-    both.setup.bytes = [2, 1];
     explore(Exploration {
-        voluntary: false,
-        withdraw: false,
-        finish: false,
-        send_max: 1,
         close: true,
-        ..both
+        ..narrow(both_ways(patient(one_way(Mode::Dynamic, 1, 1, 2, &[1])), [2, 1]))
     });
 }
 
@@ -380,19 +371,13 @@ fn direct_transfers_only_with_a_recall() {
 
 #[test]
 fn a_recall_and_a_new_ring() {
-    explore(Exploration {
-        voluntary: false,
-        withdraw: false,
-        finish: false,
-        send_max: 1,
-        ..with_rings(with_recalls(patient(one_way(Mode::Dynamic, 1, 1, 3, &[1])), 1), &[2])
-    });
+    let recalled = with_recalls(patient(one_way(Mode::Dynamic, 1, 1, 3, &[1])), 1);
+    explore(narrow(with_rings(recalled, &[2])));
 }
 
 #[test]
 fn both_sides_replace_their_rings() {
-    let mut both = one_way(Mode::IndirectOnly, 1, 1, 2, &[]);
-    both.setup.bytes = [2, 2];
+    let mut both = both_ways(one_way(Mode::IndirectOnly, 1, 1, 2, &[]), [2, 2]);
     both.setup.rings = [vec![2], vec![2]];
     explore(Exploration { finish: false, ..both });
 }
@@ -424,17 +409,9 @@ fn broken_promises(exploration: Exploration, promises: &[&'static str]) -> Vec<&
 fn without_the_phase_jump_an_advertisement_meets_a_wrong_byte() {
     let mut broken = one_way(Mode::Dynamic, 2, 2, 3, &[1, 1]);
     broken.setup.without_phase_jump = true;
+    broken.voluntary = false;
     let promises = ["an advertisement meets its true byte", "each byte once and in order"];
-    assert_eq!(
-        broken_promises(
-            Exploration {
-                voluntary: false,
-                ..broken
-            },
-            &promises
-        ),
-        promises
-    );
+    assert_eq!(broken_promises(broken, &promises), promises);
 }
 
 #[test]
@@ -446,18 +423,8 @@ fn without_the_answer_to_what_came_too_late_a_sender_waits_for_ever() {
 
 #[test]
 fn without_a_reserve_the_credits_run_out() {
-    let mut broken = one_way(Mode::IndirectOnly, 4, 1, 4, &[]);
-    broken.setup.bytes = [4, 4];
+    let mut broken = both_ways(one_way(Mode::IndirectOnly, 4, 1, 4, &[]), [4, 4]);
     broken.setup.without_reserve = true;
-    assert_eq!(
-        broken_promises(
-            Exploration {
-                send_max: 1,
-                finish: false,
-                ..broken
-            },
-            &["no deadlock"]
-        ),
-        ["no deadlock"]
-    );
+    (broken.send_max, broken.finish) = (1, false);
+    assert_eq!(broken_promises(broken, &["no deadlock"]), ["no deadlock"]);
 }

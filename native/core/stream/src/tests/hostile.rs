@@ -21,15 +21,23 @@ fn say(stream: &mut Stream, body: ControlBody) -> Result<ControlEvent, Violation
     stream.handle_control(&Control { credits: 0, body }.emit())
 }
 
-fn advert(phase: u64, seq: u64, bytes: u32) -> Advert {
-    let target = RemoteAddress { key: 1, address: 4096 };
-    Advert {
-        target,
-        bytes,
+/// The advertisement of a buffer of 4 bytes.
+fn advert(phase: u64, seq: u64, address: u64) -> ControlBody {
+    ControlBody::Advert(Advert {
+        target: RemoteAddress { key: 1, address },
+        bytes: 4,
         fill: false,
         seq: Seq(seq),
         phase: Phase(phase),
-    }
+    })
+}
+
+fn ack(freed: u64) -> ControlBody {
+    ControlBody::Ack { freed: Seq(freed) }
+}
+
+fn finish(end: u64) -> ControlBody {
+    ControlBody::Finish { end: Seq(end) }
 }
 
 fn indirect(bytes: u32) -> Notice {
@@ -40,19 +48,21 @@ fn direct(bytes: u32) -> Notice {
     Notice { direct: true, bytes }
 }
 
-/// Posts a receive of 4 bytes and sends its advertisement.
-fn advertise(stream: &mut Stream) {
-    let target = RemoteAddress { key: 2, address: 64 };
+/// Posts a receive of 4 bytes.
+fn post(stream: &mut Stream) {
     stream.post_receive(Receive {
         id: ReceiveId(1),
-        target,
+        target: RemoteAddress { key: 2, address: 64 },
         bytes: 4,
         fill: false,
     });
-    assert!(matches!(
-        stream.poll_control().map(|control| control.body),
-        Some(ControlBody::Advert(_))
-    ));
+}
+
+/// Posts a receive and sends its advertisement.
+fn advertise(stream: &mut Stream) {
+    post(stream);
+    let body = stream.poll_control().map(|control| control.body);
+    assert!(matches!(body, Some(ControlBody::Advert(_))));
 }
 
 #[test]
@@ -96,13 +106,7 @@ fn a_direct_transfer_with_nothing_advertised() {
 #[test]
 fn a_direct_transfer_into_a_receive_that_was_only_posted() {
     let mut stream = stream();
-    let target = RemoteAddress { key: 2, address: 64 };
-    stream.post_receive(Receive {
-        id: ReceiveId(1),
-        target,
-        bytes: 4,
-        fill: false,
-    });
+    post(&mut stream);
     assert_eq!(stream.handle_notice(direct(1)), Err(Violation::DirectUnadvertised));
 }
 
@@ -126,37 +130,29 @@ fn a_direct_transfer_longer_than_the_buffer() {
 
 #[test]
 fn an_acknowledgement_of_bytes_never_sent() {
-    let freed = Seq(1);
-    let expected = Violation::AckUnsent { freed, written: Seq(0) };
-    assert_eq!(say(&mut stream(), ControlBody::Ack { freed }), Err(expected));
+    let (freed, written) = (Seq(1), Seq(0));
+    let expected = Violation::AckUnsent { freed, written };
+    assert_eq!(say(&mut stream(), ack(1)), Err(expected));
 }
 
 #[test]
 fn an_acknowledgement_taken_back() {
     let mut stream = stream();
     assert!(stream.poll_transfer(Offer { indirect: 4, direct: 4 }).is_some());
-    assert_eq!(
-        say(&mut stream, ControlBody::Ack { freed: Seq(4) }),
-        Ok(ControlEvent::Writable)
-    );
-    let expected = Violation::AckBack {
-        freed: Seq(3),
-        before: Seq(4),
-    };
-    assert_eq!(say(&mut stream, ControlBody::Ack { freed: Seq(3) }), Err(expected));
+    assert_eq!(say(&mut stream, ack(4)), Ok(ControlEvent::Writable));
+    let (freed, before) = (Seq(3), Seq(4));
+    let expected = Violation::AckBack { freed, before };
+    assert_eq!(say(&mut stream, ack(3)), Err(expected));
 }
 
 #[test]
 fn more_advertisements_than_announced() {
     let mut stream = stream();
     for seq in 0..2 {
-        assert_eq!(
-            say(&mut stream, ControlBody::Advert(advert(0, seq, 4))),
-            Ok(ControlEvent::Writable)
-        );
+        assert_eq!(say(&mut stream, advert(0, seq, 4096)), Ok(ControlEvent::Writable));
     }
     assert_eq!(
-        say(&mut stream, ControlBody::Advert(advert(0, 2, 4))),
+        say(&mut stream, advert(0, 2, 4096)),
         Err(Violation::AdvertExcess { max: 2 })
     );
 }
@@ -164,7 +160,7 @@ fn more_advertisements_than_announced() {
 #[test]
 fn an_advertisement_for_an_odd_phase() {
     let expected = Violation::AdvertIndirect { phase: Phase(1) };
-    assert_eq!(say(&mut stream(), ControlBody::Advert(advert(1, 0, 4))), Err(expected));
+    assert_eq!(say(&mut stream(), advert(1, 0, 4096)), Err(expected));
 }
 
 #[test]
@@ -174,10 +170,7 @@ fn an_advertisement_for_a_phase_that_cannot_have_come() {
             phase: Phase(phase),
             before: Phase(0),
         };
-        assert_eq!(
-            say(&mut stream(), ControlBody::Advert(advert(phase, 0, 4))),
-            Err(expected)
-        );
+        assert_eq!(say(&mut stream(), advert(phase, 0, 4096)), Err(expected));
     }
 }
 
@@ -185,47 +178,32 @@ fn an_advertisement_for_a_phase_that_cannot_have_come() {
 fn an_advertisement_for_a_phase_that_has_passed() {
     let mut stream = stream();
     assert!(stream.poll_transfer(Offer { indirect: 1, direct: 1 }).is_some());
-    assert_eq!(
-        say(&mut stream, ControlBody::Advert(advert(2, 1, 4))),
-        Ok(ControlEvent::Writable)
-    );
-    let expected = Violation::AdvertPhase {
-        phase: Phase(0),
-        before: Phase(2),
-    };
-    assert_eq!(say(&mut stream, ControlBody::Advert(advert(0, 1, 4))), Err(expected));
+    assert_eq!(say(&mut stream, advert(2, 1, 4096)), Ok(ControlEvent::Writable));
+    let (phase, before) = (Phase(0), Phase(2));
+    let expected = Violation::AdvertPhase { phase, before };
+    assert_eq!(say(&mut stream, advert(0, 1, 4096)), Err(expected));
 }
 
 #[test]
 fn an_advertisement_for_a_byte_that_was_never_sent() {
-    let expected = Violation::AdvertSeq {
-        seq: Seq(1),
-        least: Seq(0),
-        most: Seq(0),
-    };
-    assert_eq!(say(&mut stream(), ControlBody::Advert(advert(0, 1, 4))), Err(expected));
+    let (seq, least, most) = (Seq(1), Seq(0), Seq(0));
+    let expected = Violation::AdvertSeq { seq, least, most };
+    assert_eq!(say(&mut stream(), advert(0, 1, 4096)), Err(expected));
 }
 
 #[test]
 fn two_advertisements_for_the_same_byte() {
     let mut stream = stream();
-    assert!(say(&mut stream, ControlBody::Advert(advert(0, 0, 4))).is_ok());
-    let expected = Violation::AdvertSeq {
-        seq: Seq(0),
-        least: Seq(1),
-        most: Seq(1),
-    };
-    assert_eq!(say(&mut stream, ControlBody::Advert(advert(0, 0, 4))), Err(expected));
+    assert!(say(&mut stream, advert(0, 0, 4096)).is_ok());
+    let (seq, least, most) = (Seq(0), Seq(1), Seq(1));
+    let expected = Violation::AdvertSeq { seq, least, most };
+    assert_eq!(say(&mut stream, advert(0, 0, 4096)), Err(expected));
 }
 
 #[test]
 fn a_buffer_over_the_end_of_the_address_space() {
-    let mut wild = advert(0, 0, 4);
-    wild.target.address = u64::MAX - 2;
-    assert_eq!(
-        say(&mut stream(), ControlBody::Advert(wild)),
-        Err(Violation::AdvertAddress)
-    );
+    let wild = advert(0, 0, u64::MAX - 2);
+    assert_eq!(say(&mut stream(), wild), Err(Violation::AdvertAddress));
 }
 
 #[test]
@@ -258,10 +236,7 @@ fn more_messages_than_slots() {
 fn bytes_after_the_end() {
     let mut stream = stream();
     assert!(stream.handle_notice(indirect(2)).is_ok());
-    assert_eq!(
-        say(&mut stream, ControlBody::Finish { end: Seq(3) }),
-        Ok(ControlEvent::Finished)
-    );
+    assert_eq!(say(&mut stream, finish(3)), Ok(ControlEvent::Finished));
     let expected = Violation::DataAfterFinish { bytes: 2, end: Seq(3) };
     assert_eq!(stream.handle_notice(indirect(2)), Err(expected));
 }
@@ -270,21 +245,16 @@ fn bytes_after_the_end() {
 fn an_end_before_what_has_arrived() {
     let mut stream = stream();
     assert!(stream.handle_notice(indirect(2)).is_ok());
-    let expected = Violation::FinishShort {
-        end: Seq(1),
-        arrived: Seq(2),
-    };
-    assert_eq!(say(&mut stream, ControlBody::Finish { end: Seq(1) }), Err(expected));
+    let (end, arrived) = (Seq(1), Seq(2));
+    let expected = Violation::FinishShort { end, arrived };
+    assert_eq!(say(&mut stream, finish(1)), Err(expected));
 }
 
 #[test]
 fn two_ends() {
     let mut stream = stream();
-    assert!(say(&mut stream, ControlBody::Finish { end: Seq(0) }).is_ok());
-    assert_eq!(
-        say(&mut stream, ControlBody::Finish { end: Seq(0) }),
-        Err(Violation::FinishTwice)
-    );
+    assert!(say(&mut stream, finish(0)).is_ok());
+    assert_eq!(say(&mut stream, finish(0)), Err(Violation::FinishTwice));
 }
 
 #[test]
