@@ -58,7 +58,7 @@ mod wire;
 
 pub use counters::Counters;
 pub use limits::{Limits, LimitsError, Mode};
-pub use receive::{Arrival, Completed, Receive, ReceiveId};
+pub use receive::{Arrival, Receive, ReceiveId};
 pub use ring::RingSpan;
 pub use seq::{Phase, Seq};
 pub use stream::{ControlEvent, Stream};

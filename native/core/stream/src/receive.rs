@@ -46,15 +46,6 @@ pub enum Arrival {
     },
 }
 
-/// A receive that bytes copied from the ring have completed: the caller owns its buffer again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Completed {
-    /// The receive.
-    pub id: ReceiveId,
-    /// Number of bytes in its buffer.
-    pub bytes: u32,
-}
-
 /// A receive that is not complete.
 ///
 /// # Invariants

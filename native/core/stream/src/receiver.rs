@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use crate::counters::Counters;
 use crate::limits::{Limits, Mode};
-use crate::receive::{Arrival, Completed, OutstandingReceive, Receive, ReceiveId};
+use crate::receive::{Arrival, OutstandingReceive, Receive, ReceiveId};
 use crate::ring::{Ring, RingSpan};
 use crate::seq::{Phase, Seq};
 use crate::violation::Violation;
@@ -260,9 +260,9 @@ impl Receiver {
         }
     }
 
-    /// Notes that the caller has copied `bytes` out of the ring, into the first receive if there is one.
+    /// See [`crate::Stream::handle_copied`].
     #[inline]
-    pub fn handle_copied(&mut self, bytes: u32) -> Option<Completed> {
+    pub fn handle_copied(&mut self, bytes: u32) {
         let bytes = match &mut self.old {
             None => self.ring.free_first(bytes),
             Some(old) => {
@@ -271,44 +271,10 @@ impl Receiver {
                 bytes
             }
         };
-        if bytes == 0 {
-            return None;
-        }
         self.unread -= bytes;
         self.freed = self.freed.plus(bytes);
         self.next = self.next.plus(bytes);
-        if self.receives.is_empty() {
-            self.estimate = self.estimate.plus(bytes);
-            return None;
-        }
-        self.fill_head(bytes)
-    }
-
-    /// Notes that `bytes` of the ring were copied into the first receive.
-    #[inline(never)]
-    fn fill_head(&mut self, bytes: u32) -> Option<Completed> {
-        let is_advertised = self.advertised > 0;
-        let head = self.receives.front_mut()?;
-        debug_assert!(
-            bytes <= head.room(),
-            "{bytes} bytes copied into a buffer for {}",
-            head.room()
-        );
-        // S'_r has the minimum of an advertised receive already. Add the other bytes; all of them if it is not
-        // advertised.
-        let known = if is_advertised { head.least().min(bytes) } else { 0 };
-        let done = head.fill(bytes.min(head.room()));
-        let completed = Completed {
-            id: head.receive.id,
-            bytes: head.filled,
-        };
-        self.estimate = self.estimate.plus(bytes - known);
-        if !done {
-            return None;
-        }
-        self.receives.pop_front();
-        self.advertised -= usize::from(is_advertised);
-        Some(completed)
+        self.estimate = self.estimate.plus(bytes);
     }
 
     /// Takes back a receive that the peer cannot write into any more, or does not know of.

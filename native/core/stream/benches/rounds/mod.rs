@@ -29,7 +29,7 @@ pub fn indirect([sender, receiver]: &mut [Stream; 2]) {
     let arrival = receiver.handle_notice(notice).expect("honest");
     assert!(matches!(arrival, Arrival::Ring { .. }));
     // At the ring's end the transfer is shorter; the next one starts at the ring's start.
-    assert!(receiver.handle_copied(notice.bytes).is_none());
+    receiver.handle_copied(notice.bytes);
     controls(receiver, sender);
     controls(sender, receiver);
 }

@@ -1,15 +1,15 @@
 //! The calls of the side that reads: posted receives, and the ring.
 
 use super::Stream;
-use crate::receive::{Completed, Receive, ReceiveId};
+use crate::receive::{Receive, ReceiveId};
 use crate::ring::RingSpan;
 use crate::wire::NewRing;
 
 impl Stream {
     /// Posts a receive, behind the others: offers a buffer of 1 to [`crate::TRANSFER_BYTES_MAX`] bytes.
     ///
-    /// The peer may write into the buffer until an [`crate::Arrival::Direct`] with `done`, a [`Completed`] or
-    /// [`Self::withdraw`] names it.
+    /// The peer may write into the buffer until an [`crate::Arrival::Direct`] with `done` or [`Self::withdraw`] names
+    /// it.
     pub fn post_receive(&mut self, receive: Receive) {
         self.receiver.post(receive);
     }
@@ -83,13 +83,11 @@ impl Stream {
         self.receiver.is_asking()
     }
 
-    /// Notes that the caller has copied the oldest `bytes` of the ring, or of the replaced ring: into the first posted
-    /// receive, behind its bytes, or, without a posted receive, to any other place. More bytes than the ring holds, or
-    /// than the receive takes, are a mistake of the caller: a debug build panics; a release build ignores the excess
-    /// (ring) or counts it as copied (receive).
+    /// Notes that the caller has copied the oldest `bytes` of the ring, or of the replaced ring. More bytes than it
+    /// holds are a mistake of the caller: a debug build panics; a release build ignores the excess.
     #[inline]
-    pub fn handle_copied(&mut self, bytes: u32) -> Option<Completed> {
-        self.receiver.handle_copied(bytes)
+    pub fn handle_copied(&mut self, bytes: u32) {
+        self.receiver.handle_copied(bytes);
     }
 
     /// Takes back one posted receive that the peer can no longer fill (indirect bytes have arrived after its

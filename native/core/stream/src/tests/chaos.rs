@@ -95,14 +95,7 @@ fn catch(stream: &mut Stream, heads: &mut Vec<(u64, u32)>, throw: Throw) {
         }
         Throw::Copy => {
             let run = stream.ring_readable()[0].bytes;
-            let bytes = heads.first().map_or(run, |head| head.1.min(run));
-            let done = stream.handle_copied(bytes);
-            if let Some(head) = heads.first_mut() {
-                head.1 -= bytes;
-            }
-            if done.is_some() {
-                heads.remove(0);
-            }
+            stream.handle_copied(run);
         }
         Throw::Withdraw => {
             if let Some(id) = stream.withdraw() {

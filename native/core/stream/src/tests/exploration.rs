@@ -137,13 +137,13 @@ impl Exploration {
             actions.push(Action::PollControl { side });
         }
         actions.extend((1..=state.copyable()).map(|bytes| Action::Copy { side, bytes }));
-        if state.buffers_posted() < self.setup.buffers[side].len() {
+        if state.posted.len() < self.setup.buffers[side].len() {
             actions.extend(self.fills.iter().map(|fill| Action::Post { side, fill: *fill }));
         }
         if self.setup.patient {
             actions.push(Action::Pass { side });
         }
-        if self.withdraw && state.buffers_posted() > 0 {
+        if self.withdraw && !state.posted.is_empty() {
             actions.push(Action::Withdraw { side });
         }
         if self.finish && left == 0 && !state.finished && self.setup.bytes[side] > 0 {

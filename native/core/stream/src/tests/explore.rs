@@ -17,20 +17,13 @@ fn limits(ring_bytes: u32, adverts: u16) -> Limits {
 /// One side sends `bytes` bytes, the other has `buffers`.
 fn one_way(mode: Mode, ring_bytes: u32, adverts: u16, bytes: u64, buffers: &[u32]) -> Exploration {
     Exploration {
-        setup: Setup {
+        setup: Setup::new(
             mode,
-            limits: [limits(ring_bytes, adverts); 2],
-            bytes: [bytes, 0],
-            buffers: [vec![], buffers.to_vec()],
-            start: Seq((1 << 32) - 2),
-            patient: false,
-            passes_early: false,
-            recalls: [0, 0],
-            rings: [vec![], vec![]],
-            without_phase_jump: false,
-            without_late_answer: false,
-            without_reserve: false,
-        },
+            [limits(ring_bytes, adverts); 2],
+            [bytes, 0],
+            [vec![], buffers.to_vec()],
+            Seq((1 << 32) - 2),
+        ),
         send_max: 2,
         voluntary: true,
         fills: vec![false],
@@ -113,7 +106,7 @@ fn buffers_that_must_be_filled() {
 }
 
 #[test]
-fn a_buffer_that_is_filled_by_both_kinds_of_transfer() {
+fn a_buffer_that_must_be_filled_beside_voluntary_transfers() {
     explore(Exploration {
         fills: vec![true],
         ..one_way(Mode::Dynamic, 2, 1, 4, &[3])

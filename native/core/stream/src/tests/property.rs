@@ -45,18 +45,11 @@ fn any_setup() -> impl Strategy<Value = Setup> {
     let asks = ([0u8..5, 0u8..5], [rings(), rings()]);
     (any_mode(), limits, bytes, buffers, any_start(), conduct, asks).prop_map(
         |(mode, limits, bytes, buffers, start, [patient, passes_early], (recalls, rings))| Setup {
-            mode,
-            limits,
-            bytes,
-            buffers,
-            start,
             patient,
             passes_early,
             recalls,
             rings,
-            without_phase_jump: false,
-            without_late_answer: false,
-            without_reserve: false,
+            ..Setup::new(mode, limits, bytes, buffers, start)
         },
     )
 }
@@ -99,28 +92,21 @@ fn end_fairly(world: &mut World, setup: &Setup) {
 }
 
 fn one_turn(world: &mut World, setup: &Setup, side: usize) {
-    let mut actions = vec![
+    let bytes = world.sides[side].copyable();
+    let (indirect, direct) = (u32::MAX, u32::MAX);
+    let posts = (setup.mode == Mode::DirectOnly).then_some(Action::Post { side, fill: false });
+    let others = [
         Action::DeliverNotice { from: side },
         Action::DeliverControl { from: side },
+        Action::Copy { side, bytes },
+        Action::Pass { side },
+        Action::Send { side, indirect, direct },
+        Action::ReplaceRing { side },
+        Action::PollMark { side },
+        Action::Finish { side },
+        Action::PollControl { side },
     ];
-    actions.push(Action::Copy {
-        side,
-        bytes: world.sides[side].copyable(),
-    });
-    if setup.mode == Mode::DirectOnly {
-        actions.push(Action::Post { side, fill: false });
-    }
-    actions.push(Action::Pass { side });
-    actions.push(Action::Send {
-        side,
-        indirect: u32::MAX,
-        direct: u32::MAX,
-    });
-    actions.push(Action::ReplaceRing { side });
-    actions.push(Action::PollMark { side });
-    actions.push(Action::Finish { side });
-    actions.push(Action::PollControl { side });
-    for action in actions {
+    for action in posts.into_iter().chain(others) {
         world.step(setup, action).expect("a promise kept");
     }
 }
@@ -153,19 +139,10 @@ fn more_than_four_gigabytes_pass_through() {
         receive_slots: 8,
         adverts: 1,
     };
+    let (buffers, start) = ([vec![], vec![50]], Seq((1 << 32) - 500));
     let setup = Setup {
-        mode: Mode::Dynamic,
-        limits: [limits; 2],
-        bytes: [1000, 0],
-        buffers: [vec![], vec![50]],
-        start: Seq((1 << 32) - 500),
-        patient: false,
-        passes_early: false,
-        recalls: [0, 0],
         rings: [vec![], vec![16, 128]],
-        without_phase_jump: false,
-        without_late_answer: false,
-        without_reserve: false,
+        ..Setup::new(Mode::Dynamic, [limits; 2], [1000, 0], buffers, start)
     };
     let mut world = World::new(&setup);
     end_fairly(&mut world, &setup);

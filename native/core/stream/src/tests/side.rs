@@ -99,17 +99,9 @@ impl Side {
         }
     }
 
-    pub fn buffers_posted(&self) -> usize {
-        self.posted.len()
-    }
-
     /// The run that can be copied in one go.
     pub fn copyable(&self) -> u32 {
-        let run = self.stream.ring_readable()[0].bytes;
-        match self.posted.front() {
-            Some(head) => run.min((self.buffers[head.buffer].len() - head.filled) as u32),
-            None => run,
-        }
+        self.stream.ring_readable()[0].bytes
     }
 
     fn own_buffer(&self) -> Option<usize> {
@@ -235,7 +227,7 @@ impl Side {
         check_cells(cells, self.read)?;
         self.read += bytes as u64;
         head.filled += bytes;
-        if done { self.release_head() } else { Ok(()) }
+        if done { self.release(0) } else { Ok(()) }
     }
 
     pub fn copy(&mut self, bytes: u32) -> Result<bool, Broken> {
@@ -247,37 +239,10 @@ impl Side {
         check_cells(cells, self.read)?;
         self.read += u64::from(bytes);
         self.ring_load -= bytes;
-        if let Some(head) = self.posted.front_mut() {
-            let into = &mut self.buffers[head.buffer][head.filled..head.filled + bytes as usize];
-            if into.iter().any(|cell| *cell != EMPTY) {
-                return Err(Broken::NotTheirs);
-            }
-            into.copy_from_slice(cells);
-            head.filled += bytes as usize;
-        }
         cells.fill(EMPTY);
-        self.copied(bytes)?;
+        self.stream.handle_copied(bytes);
         self.forget_old_ring();
         Ok(true)
-    }
-
-    fn copied(&mut self, bytes: u32) -> Result<(), Broken> {
-        let completed = self.stream.handle_copied(bytes);
-        let Some(head) = self.posted.front() else {
-            return if completed.is_none() {
-                Ok(())
-            } else {
-                Err(Broken::WrongReceive)
-            };
-        };
-        let is_done = !head.fill || head.filled == self.buffers[head.buffer].len();
-        match completed {
-            None if !is_done => Ok(()),
-            Some(done) if is_done && done.id.0 == head.buffer as u64 && done.bytes as usize == head.filled => {
-                self.release_head()
-            }
-            _ => Err(Broken::WrongReceive),
-        }
     }
 
     pub fn withdraw(&mut self) -> Result<bool, Broken> {
@@ -291,10 +256,6 @@ impl Side {
             .ok_or(Broken::WrongReceive)?;
         self.release(place)?;
         Ok(true)
-    }
-
-    fn release_head(&mut self) -> Result<(), Broken> {
-        self.release(0)
     }
 
     /// Returns a buffer to the caller. The peer must not have written more bytes than it has told of.

@@ -38,6 +38,26 @@ pub struct Setup {
     pub without_reserve: bool,
 }
 
+impl Setup {
+    /// A world of these dimensions, without recalls, other rings and defects.
+    pub fn new(mode: Mode, limits: [Limits; 2], bytes: [u64; 2], buffers: [Vec<u32>; 2], start: Seq) -> Setup {
+        Setup {
+            mode,
+            limits,
+            bytes,
+            buffers,
+            start,
+            patient: false,
+            passes_early: false,
+            recalls: [0, 0],
+            rings: [vec![], vec![]],
+            without_phase_jump: false,
+            without_late_answer: false,
+            without_reserve: false,
+        }
+    }
+}
+
 /// An action of one of the parties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
@@ -245,10 +265,10 @@ impl World {
         let Some(notice) = self.notices[from].pop_front() else {
             return Ok(false);
         };
-        if self.sides[1 - from].closed {
-            return Ok(true);
+        let to = &mut self.sides[1 - from];
+        if !to.closed {
+            to.notice(notice)?;
         }
-        self.sides[1 - from].notice(notice)?;
         Ok(true)
     }
 
@@ -256,13 +276,10 @@ impl World {
         let Some(control) = self.controls[from].pop_front() else {
             return Ok(false);
         };
-        if self.sides[1 - from].closed {
-            return Ok(true);
+        let to = &mut self.sides[1 - from];
+        if !to.closed {
+            to.stream.handle_control(&control.emit()).map_err(Broken::Accusation)?;
         }
-        self.sides[1 - from]
-            .stream
-            .handle_control(&control.emit())
-            .map_err(Broken::Accusation)?;
         Ok(true)
     }
 
@@ -308,7 +325,7 @@ impl World {
     pub fn wastes_a_buffer(&self) -> bool {
         let wasted = |side: usize| {
             let (sender, receiver) = (&self.sides[side], &self.sides[1 - side]);
-            let is_fresh = receiver.buffers_posted() > 0 && receiver.stream.clone().withdraw().is_none();
+            let is_fresh = !receiver.posted.is_empty() && receiver.stream.clone().withdraw().is_none();
             is_fresh && !receiver.closed && !sender.finished && sender.stream.clone().direct_room().is_none()
         };
         self.is_quiet() && (0..2).any(wasted)
