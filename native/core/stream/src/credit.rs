@@ -87,10 +87,9 @@ impl Credit {
 
     /// Notes an arrived message, whose slot is owed to the peer from now on.
     pub fn handle_message(&mut self) -> Result<(), Violation> {
-        if self.owed == self.local_slots {
-            return Err(Violation::SlotsOverrun {
-                slots: self.local_slots,
-            });
+        let slots = self.local_slots;
+        if self.owed == slots {
+            return Err(Violation::SlotsOverrun { slots });
         }
         self.owed += 1;
         Ok(())
@@ -98,17 +97,12 @@ impl Credit {
 
     /// Notes credits that the peer returns.
     pub fn handle_credits(&mut self, credits: u16) -> Result<(), Violation> {
-        match self.known.checked_add(credits) {
-            Some(known) if known <= self.remote_slots => {
-                self.known = known;
-                Ok(())
-            }
-            _ => Err(Violation::CreditExcess {
-                credits,
-                known: self.known,
-                slots: self.remote_slots,
-            }),
+        let (known, slots) = (self.known, self.remote_slots);
+        if credits > slots - known {
+            return Err(Violation::CreditExcess { credits, known, slots });
         }
+        self.known += credits;
+        Ok(())
     }
 
     /// Credits for anything but FINISH.

@@ -70,20 +70,22 @@ enum Answer {
     Pass,
 }
 
-/// The question of this side that the peer answers with a mark.
+/// The question of this side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Ask {
-    /// Nothing.
     Nothing,
-    /// A question that has not been sent.
+    /// It has not been sent.
     Wanted(Question),
-    /// A question that was sent. The mark has not come.
+    /// The mark has not come.
     Sent(Question),
 }
 
+/// A question that is answered with a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Question {
+pub(crate) enum Question {
+    /// Give up all advertisements.
     Recall,
+    /// Give up all advertisements, and write into this ring from now on.
     Ring(NewRing),
 }
 
@@ -164,11 +166,9 @@ impl Receiver {
         let Some(head) = self.receives.front_mut().filter(|_| fresh) else {
             return Err(Violation::DirectUnadvertised);
         };
-        if bytes > head.room() {
-            return Err(Violation::DirectTooLong {
-                bytes,
-                room: head.room(),
-            });
+        let room = head.room();
+        if bytes > room {
+            return Err(Violation::DirectTooLong { bytes, room });
         }
         let (id, offset) = (head.receive.id, head.filled);
         if !head.receive.fill {
@@ -231,16 +231,13 @@ impl Receiver {
         true
     }
 
-    /// Handles the end of the peer's stream.
     pub fn handle_finish(&mut self, end: Seq) -> Result<(), Violation> {
         if self.end.is_some() {
             return Err(Violation::FinishTwice);
         }
-        if end < self.arrived() {
-            return Err(Violation::FinishShort {
-                end,
-                arrived: self.arrived(),
-            });
+        let arrived = self.arrived();
+        if end < arrived {
+            return Err(Violation::FinishShort { end, arrived });
         }
         self.end = Some(end);
         self.answer = Answer::NotDue;

@@ -25,7 +25,6 @@ pub(crate) struct Ring {
     base: Seq,
     /// Number of bytes ever written, into this ring and the replaced ones.
     written: Seq,
-    /// Number of bytes ever freed.
     freed: Seq,
     /// Offset of the next byte to write.
     written_at: u32,

@@ -4,22 +4,12 @@ use std::collections::VecDeque;
 
 use crate::counters::Counters;
 use crate::limits::{Limits, Mode};
+use crate::receiver::Question;
 use crate::ring::Ring;
 use crate::seq::{Phase, Seq};
 use crate::transfer::{Offer, Transfer};
 use crate::violation::Violation;
 use crate::wire::{Advert, NewRing, Notice, RemoteAddress, TRANSFER_BYTES_MAX};
-
-/// The peer's question, which this side answers with a mark.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Asked {
-    /// Nothing.
-    Nothing,
-    /// Give up all advertisements.
-    Recall,
-    /// Give up all advertisements, and write into this ring from now on.
-    Ring(NewRing),
-}
 
 /// # Invariants
 /// * All of `adverts` are of one phase. While `phase` is direct they are of that phase.
@@ -34,12 +24,12 @@ pub(crate) struct Sender {
     phase: Phase,
     /// The peer's ring as this side knows it; its free bytes are b_s.
     pub ring: Ring,
-    /// Address of the ring's first byte.
     ring_start: RemoteAddress,
     /// Ring bytes that the peer has acknowledged. Smaller than the freed count of `ring` while the peer reads a
     /// replaced ring.
     pub acked: Seq,
-    asked: Asked,
+    /// The peer's question, which this side answers with a mark.
+    asked: Option<Question>,
     /// Q. The entry of a `fill` buffer covers only the part that is not written yet.
     adverts: VecDeque<Advert>,
     adverts_max: u16,
@@ -66,7 +56,7 @@ impl Sender {
             ring: Ring::new(remote.ring_bytes, start),
             ring_start: ring,
             acked: start,
-            asked: Asked::Nothing,
+            asked: None,
             adverts: VecDeque::with_capacity(usize::from(local.adverts)),
             adverts_max: local.adverts,
             last_phase: Phase(0),
@@ -83,14 +73,14 @@ impl Sender {
     pub fn finish(&mut self) {
         self.finished = true;
         self.adverts.clear();
-        self.asked = Asked::Nothing;
+        self.asked = None;
     }
 
-    /// Handles the peer's question for a mark; `ring`: the ring to write into from then on. After this side's end the
-    /// peer gets no mark.
-    pub fn handle_ask(&mut self, ring: Option<NewRing>) -> Result<bool, Violation> {
-        if ring.is_some_and(|NewRing { target, bytes }| target.address.checked_add(u64::from(bytes)).is_none()) {
-            return Err(Violation::RingAddress);
+    /// Handles the peer's question for a mark. After this side's end the peer gets none.
+    pub fn handle_ask(&mut self, question: Question) -> Result<bool, Violation> {
+        if let Question::Ring(NewRing { target, bytes }) = question {
+            let end = target.address.checked_add(u64::from(bytes));
+            end.ok_or(Violation::RingAddress)?;
         }
         if self.finished {
             return Ok(false);
@@ -98,14 +88,14 @@ impl Sender {
         if self.owes_mark() {
             return Err(Violation::AskedTwice);
         }
-        self.asked = ring.map_or(Asked::Recall, Asked::Ring);
+        self.asked = Some(question);
         Ok(true)
     }
 
     /// True if the peer waits for a mark.
     #[inline]
     pub fn owes_mark(&self) -> bool {
-        !matches!(self.asked, Asked::Nothing)
+        self.asked.is_some()
     }
 
     /// Sends the mark that is owed.
@@ -121,11 +111,10 @@ impl Sender {
         self.adverts.clear();
         self.late = false;
         self.expecting = false;
-        if let Asked::Ring(NewRing { target, bytes }) = self.asked {
+        if let Some(Question::Ring(NewRing { target, bytes })) = self.asked.take() {
             self.ring = self.ring.successor(bytes);
             self.ring_start = target;
         }
-        self.asked = Asked::Nothing;
         Transfer {
             target: self.ring_start,
             notice: Notice::MARK,
@@ -180,10 +169,8 @@ impl Sender {
         if same || new {
             return Ok(());
         }
-        Err(Violation::AdvertPhase {
-            phase: advert.phase,
-            before: self.last_phase,
-        })
+        let (phase, before) = (advert.phase, self.last_phase);
+        Err(Violation::AdvertPhase { phase, before })
     }
 
     /// An advertisement must not name a byte below the smallest byte that follows the advertisement before it, nor a
@@ -199,12 +186,9 @@ impl Sender {
             .iter()
             .fold(self.next, |seq, held| seq.plus(least_bytes(held)));
         let most = if is_over { Seq(u64::MAX) } else { held };
-        if advert.seq < least || advert.seq > most {
-            return Err(Violation::AdvertSeq {
-                seq: advert.seq,
-                least,
-                most,
-            });
+        let seq = advert.seq;
+        if seq < least || seq > most {
+            return Err(Violation::AdvertSeq { seq, least, most });
         }
         Ok(())
     }
@@ -225,12 +209,9 @@ impl Sender {
     /// Handles an acknowledgement: the peer has copied all bytes up to `freed` out of its ring. True: it acknowledges
     /// new bytes.
     pub fn handle_ack(&mut self, freed: Seq) -> Result<bool, Violation> {
-        let before = self.acked;
-        if freed > self.ring.written() {
-            return Err(Violation::AckUnsent {
-                freed,
-                written: self.ring.written(),
-            });
+        let (before, written) = (self.acked, self.ring.written());
+        if freed > written {
+            return Err(Violation::AckUnsent { freed, written });
         }
         if freed < before {
             return Err(Violation::AckBack { freed, before });

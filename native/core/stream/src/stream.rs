@@ -6,7 +6,7 @@ use crate::counters::Counters;
 use crate::credit::Credit;
 use crate::limits::{Limits, LimitsError, Mode};
 use crate::receive::Arrival;
-use crate::receiver::Receiver;
+use crate::receiver::{Question, Receiver};
 use crate::sender::Sender;
 use crate::seq::Seq;
 use crate::transfer::{Offer, Transfer};
@@ -110,8 +110,8 @@ impl Stream {
             ControlBody::Credit => self.sender.handle_pass(),
             ControlBody::Advert(advert) => self.sender.handle_advert(advert, &mut self.counters)?,
             ControlBody::Ack { freed } => self.sender.handle_ack(freed)?,
-            ControlBody::Recall => self.sender.handle_ask(None)?,
-            ControlBody::Ring(ring) => self.sender.handle_ask(Some(ring))?,
+            ControlBody::Recall => self.sender.handle_ask(Question::Recall)?,
+            ControlBody::Ring(ring) => self.sender.handle_ask(Question::Ring(ring))?,
             ControlBody::Tick => {
                 self.counters.ticks_received += 1;
                 return Ok(ControlEvent::Ticked);

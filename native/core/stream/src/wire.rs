@@ -83,13 +83,11 @@ fn read_u64(message: &[u8], field: Field) -> u64 {
 }
 
 fn check_length(message: &[u8], want: usize) -> Result<(), WireError> {
-    if message.len() == want {
+    let got = message.len();
+    if got == want {
         Ok(())
     } else {
-        Err(WireError::Length {
-            got: message.len(),
-            want,
-        })
+        Err(WireError::Length { got, want })
     }
 }
 

@@ -138,14 +138,8 @@ fn an_advertisement_lies_as_documented() {
     for (at, value) in [(0, 2), (1, 1), (2, 9), (4, 7), (8, 6), (16, 8), (24, 10), (39, 5)] {
         expected[at] = value;
     }
-    assert_eq!(
-        Control {
-            credits: 9,
-            body: ControlBody::Advert(advert)
-        }
-        .emit(),
-        expected
-    );
+    let body = ControlBody::Advert(advert);
+    assert_eq!(Control { credits: 9, body }.emit(), expected);
 }
 
 #[test]
@@ -200,20 +194,10 @@ fn a_hello_of_another_version_is_named_even_if_it_is_longer() {
 fn bytes_that_are_no_hello_are_refused_with_a_reason() {
     let good = hello().emit();
     assert_eq!(Hello::parse(&[b'G'; HELLO_BYTES]), Err(WireError::Magic));
-    assert_eq!(
-        Hello::parse(&good[..55]),
-        Err(WireError::Length {
-            got: 55,
-            want: HELLO_BYTES
-        })
-    );
-    assert_eq!(
-        Hello::parse(&[]),
-        Err(WireError::Length {
-            got: 0,
-            want: HELLO_BYTES
-        })
-    );
+    for got in [55, 0] {
+        let want = HELLO_BYTES;
+        assert_eq!(Hello::parse(&good[..got]), Err(WireError::Length { got, want }));
+    }
     let mut padded = good;
     padded[39] = 1;
     assert_eq!(Hello::parse(&padded), Err(WireError::Field("hello pad")));
@@ -226,13 +210,8 @@ fn bytes_that_are_no_control_message_are_refused_with_a_reason() {
         body: ControlBody::Tick,
     }
     .emit();
-    assert_eq!(
-        Control::parse(&tick[..39]),
-        Err(WireError::Length {
-            got: 39,
-            want: CONTROL_BYTES
-        })
-    );
+    let (got, want) = (39, CONTROL_BYTES);
+    assert_eq!(Control::parse(&tick[..got]), Err(WireError::Length { got, want }));
     let changed = |at: usize, value: u8| {
         let mut message = tick;
         message[at] = value;
