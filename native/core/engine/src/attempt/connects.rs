@@ -19,7 +19,6 @@ use super::promise::{Made, Promise};
 /// only wait in the kernel instead of in this queue.
 pub const CONNECTS_MAX: usize = 32;
 
-/// A connect that waits or is under way.
 pub(super) struct Connect {
     pub(super) deadline: Instant,
     pub(super) connect: Box<dyn FnOnce(Duration) -> Result<Made, FabricError> + Send>,
@@ -34,20 +33,14 @@ impl Connect {
 }
 
 /// All connects of the process.
-pub(super) static CONNECTS: Connects = Connects {
-    queue: Mutex::new(Queue {
-        waiting: VecDeque::new(),
-        threads: 0,
-        has_timekeeper: false,
-    }),
-    changed: Condvar::new(),
-};
+static QUEUE: Mutex<Queue> = Mutex::new(Queue {
+    waiting: VecDeque::new(),
+    threads: 0,
+    has_timekeeper: false,
+});
 
-pub(super) struct Connects {
-    queue: Mutex<Queue>,
-    /// Tells the timekeeper to look again: a connect was added, or none waits any more.
-    changed: Condvar,
-}
+/// Tells the timekeeper to look again: a connect was added, or none waits any more.
+static CHANGED: Condvar = Condvar::new();
 
 struct Queue {
     /// Connects that wait, oldest first. They wait long only while all threads are at work.
@@ -57,74 +50,68 @@ struct Queue {
     has_timekeeper: bool,
 }
 
-impl Connects {
-    /// Starts the connect, or queues it. Err: no thread can be started, and none is at work that would take it from the
-    /// queue.
-    pub(super) fn add(&'static self, connect: Connect) -> Result<(), FabricError> {
-        let mut queue = self.queue.lock();
-        queue.waiting.push_back(connect);
-        if queue.threads < CONNECTS_MAX {
-            match start("inet_rdma/connect", || self.work()) {
-                Ok(_thread) => {
-                    queue.threads += 1;
-                    return Ok(());
-                }
-                Err(error) if queue.threads == 0 => {
-                    queue.waiting.pop_back();
-                    return Err(error);
-                }
-                Err(_) => {}
+/// Starts the connect, or queues it. Err: no thread can be started, and none is at work that would take it from the
+/// queue.
+pub(super) fn add(connect: Connect) -> Result<(), FabricError> {
+    let mut queue = QUEUE.lock();
+    queue.waiting.push_back(connect);
+    if queue.threads < CONNECTS_MAX {
+        match start("inet_rdma/connect", work) {
+            Ok(_thread) => {
+                queue.threads += 1;
+                return Ok(());
             }
-        }
-        self.keep_time(&mut queue);
-        Ok(())
-    }
-
-    /// Connects until nothing waits.
-    fn work(&self) {
-        loop {
-            let mut queue = self.queue.lock();
-            let next = queue.waiting.pop_front();
-            if next.is_none() {
-                queue.threads -= 1;
+            Err(error) if queue.threads == 0 => {
+                queue.waiting.pop_back();
+                return Err(error);
             }
-            if queue.waiting.is_empty() && queue.has_timekeeper {
-                self.changed.notify_one();
-            }
-            drop(queue);
-            match next {
-                Some(connect) => connect.run(),
-                None => return,
-            }
+            Err(_) => {}
         }
     }
+    if queue.has_timekeeper {
+        CHANGED.notify_one();
+    } else {
+        // Without the thread waiting connects end when a place is free.
+        queue.has_timekeeper = start("inet_rdma/expire", expire).is_ok();
+    }
+    Ok(())
+}
 
-    /// Starts the thread that ends waiting connects at their deadlines. Without it they end when a place is free.
-    fn keep_time(&'static self, queue: &mut Queue) {
-        if queue.has_timekeeper {
-            self.changed.notify_one();
-        } else {
-            queue.has_timekeeper = start("inet_rdma/expire", || self.expire()).is_ok();
+/// Connects until nothing waits.
+fn work() {
+    loop {
+        let mut queue = QUEUE.lock();
+        let next = queue.waiting.pop_front();
+        if next.is_none() {
+            queue.threads -= 1;
+        }
+        if queue.waiting.is_empty() && queue.has_timekeeper {
+            CHANGED.notify_one();
+        }
+        drop(queue);
+        match next {
+            Some(connect) => connect.run(),
+            None => return,
         }
     }
+}
 
-    /// Ends connects whose deadline has passed, until none waits.
-    fn expire(&self) {
-        let mut queue = self.queue.lock();
-        loop {
-            let now = Instant::now();
-            if let Some(late) = queue.waiting.iter().position(|connect| connect.deadline <= now) {
-                let late = queue.waiting.remove(late);
-                // The notifier is called without the lock.
-                parking_lot::MutexGuard::unlocked(&mut queue, || late.map(Connect::run));
-                continue;
-            }
-            match queue.waiting.iter().map(|connect| connect.deadline).min() {
-                Some(next) => drop(self.changed.wait_until(&mut queue, next)),
-                None => {
-                    queue.has_timekeeper = false;
-                    return;
-                }
+/// Ends connects whose deadline has passed, until none waits.
+fn expire() {
+    let mut queue = QUEUE.lock();
+    loop {
+        let now = Instant::now();
+        if let Some(late) = queue.waiting.iter().position(|connect| connect.deadline <= now) {
+            let late = queue.waiting.remove(late);
+            // The notifier is called without the lock.
+            parking_lot::MutexGuard::unlocked(&mut queue, || late.map(Connect::run));
+            continue;
+        }
+        match queue.waiting.iter().map(|connect| connect.deadline).min() {
+            Some(next) => drop(CHANGED.wait_until(&mut queue, next)),
+            None => {
+                queue.has_timekeeper = false;
+                return;
             }
         }
     }
