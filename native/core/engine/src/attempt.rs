@@ -22,7 +22,7 @@ use inet_rdma_fabric::{FabricError, Listener, Parameters, threads};
 use inet_rdma_fabric_shm::directory::{SharedDirectory, SocketName};
 use parking_lot::Mutex;
 
-use connects::{CONNECTS, Connect};
+use connects::Connect;
 use promise::{Awaited, Promise, Slot, State, settled};
 
 pub use connects::CONNECTS_MAX;
@@ -46,7 +46,7 @@ impl Attempt {
         notify: Notify,
     ) -> Result<Attempt, FabricError> {
         let (attempt, promise) = Attempt::pending(Awaited::Connect, Some(notify));
-        CONNECTS.add(Connect {
+        connects::add(Connect {
             deadline: time_after(timeout),
             connect: Box::new(connect),
             promise,
@@ -90,47 +90,26 @@ impl Attempt {
         (Attempt { slot }, promise)
     }
 
-    /// The name of the socket file in a shared directory by which the peers of [`Self::expect_shm`] find this process,
-    /// too. The file is made at the first call, and again when it has vanished; it stays until
-    /// [`Self::leave_directory`].
-    ///
-    /// Waits for the file system. Err: the directory is refused, or the listener cannot be opened.
-    pub fn expect_in(directory: &SharedDirectory, parameters: &Parameters) -> Result<SocketName, FabricError> {
-        shared_listener::meet(directory, parameters)
-    }
-
-    /// Removes the socket file of [`Self::expect_in`]. Waits for the file system.
-    pub fn leave_directory() {
-        shared_listener::leave();
-    }
-
-    /// Makes a socket file in the directory and removes it, to find out whether that works. Waits for the file system.
-    pub fn check_directory(directory: &SharedDirectory, parameters: &Parameters) -> Result<(), FabricError> {
-        directory.check(&shared_listener::options(parameters))
-    }
-
     /// Replaces the attempt's notifier. False: the outcome is there, and the notifier is not called.
     #[must_use]
     pub fn notify(&self, notify: Notify) -> bool {
-        match &mut *self.slot.state.lock() {
-            State::Pending(slot) => {
-                *slot = Some(notify);
-                true
-            }
-            State::Done(_) | State::Taken | State::Cancelled => false,
-        }
+        let mut state = self.slot.state.lock();
+        let State::Pending(slot) = &mut *state else {
+            return false;
+        };
+        *slot = Some(notify);
+        true
     }
 
     /// Takes the outcome, once. None: there is no outcome yet; the notifier tells when there is.
     pub fn take(&self) -> Option<Outcome> {
         let mut state = self.slot.state.lock();
+        if let State::Pending(_) = *state {
+            return None;
+        }
         match std::mem::replace(&mut *state, State::Taken) {
             State::Done(outcome) => Some(outcome),
-            State::Taken | State::Cancelled => Some(Err(AttemptError::Taken)),
-            pending @ State::Pending(_) => {
-                *state = pending;
-                None
-            }
+            _ => Some(Err(AttemptError::Taken)),
         }
     }
 

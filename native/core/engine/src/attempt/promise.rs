@@ -98,16 +98,10 @@ impl Promise {
             .unwrap_or_else(|_| Err(FabricError::Panicked("the thread that made this connection").into()));
         let notify = {
             let mut state = self.0.state.lock();
-            match std::mem::replace(&mut *state, State::Cancelled) {
-                State::Pending(notify) => {
-                    *state = State::Done(outcome);
-                    notify
-                }
-                cancelled => {
-                    *state = cancelled;
-                    return;
-                }
-            }
+            let State::Pending(notify) = &mut *state else { return };
+            let notify = notify.take();
+            *state = State::Done(outcome);
+            notify
         };
         // The thread may have others to serve.
         if let Some(notify) = notify {

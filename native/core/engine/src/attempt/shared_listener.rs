@@ -23,6 +23,7 @@ use inet_rdma_fabric_shm::listener::{Admission, ShmListener};
 use inet_rdma_stream::Hello;
 use parking_lot::Mutex;
 
+use super::Attempt;
 use super::promise::{Promise, settled};
 
 /// Peers that have connected and not greeted yet, at most. Each costs a descriptor until [`HELLO_TIMEOUT`]. A peer
@@ -104,54 +105,63 @@ pub(super) fn forget(token: u64) {
     drop(gone);
 }
 
-/// Returns the name of this process's socket file in the directory, where expected peers may connect, too. Makes a
-/// missing file. Waits for the file system.
-pub(super) fn meet(directory: &SharedDirectory, parameters: &Parameters) -> Result<SocketName, FabricError> {
-    let shared = shared(parameters)?;
-    let before = {
-        let slot = shared.meeting.lock();
-        let here = slot.as_ref().filter(|meeting| meeting.directory == *directory);
-        here.map(|meeting| meeting.file.clone())
-    };
-    if let Some(file) = &before {
-        if directory.holds(file)? {
-            return Ok(file.name.clone());
-        }
-    }
-    let (listener, file) = directory.listen(&options(parameters))?;
-    let name = file.name.clone();
-    let made = Meeting {
-        directory: directory.clone(),
-        file,
-        listener: Some(listener),
-    };
-    let superfluous = {
-        let mut slot = shared.meeting.lock();
-        match &*slot {
-            // Another settlement has made one meanwhile.
-            Some(theirs) if theirs.directory == *directory && Some(&theirs.file) != before.as_ref() => {
-                let name = theirs.file.name.clone();
-                drop(slot);
-                made.close();
-                return Ok(name);
+impl Attempt {
+    /// The name of the socket file in a shared directory by which the peers of [`Self::expect_shm`] find this process,
+    /// too. The file is made at the first call, and again when it has vanished; it stays until [`Self::leave_directory`].
+    ///
+    /// Waits for the file system. Err: the directory is refused, or the listener cannot be opened.
+    pub fn expect_in(directory: &SharedDirectory, parameters: &Parameters) -> Result<SocketName, FabricError> {
+        let shared = shared(parameters)?;
+        let before = {
+            let slot = shared.meeting.lock();
+            let here = slot.as_ref().filter(|meeting| meeting.directory == *directory);
+            here.map(|meeting| meeting.file.clone())
+        };
+        if let Some(file) = &before {
+            if directory.holds(file)? {
+                return Ok(file.name.clone());
             }
-            _ => slot.replace(made),
         }
-    };
-    shared.changed.set();
-    if let Some(replaced) = superfluous {
-        replaced.close();
-    }
-    Ok(name)
-}
-
-/// Removes the socket file, if there is one. Its listener answers no further peers. Waits for the file system.
-pub(super) fn leave() {
-    let Some(shared) = SHARED.lock().clone() else { return };
-    let left = shared.meeting.lock().take();
-    if let Some(left) = left {
+        let (listener, file) = directory.listen(&options(parameters))?;
+        let name = file.name.clone();
+        let made = Meeting {
+            directory: directory.clone(),
+            file,
+            listener: Some(listener),
+        };
+        let superfluous = {
+            let mut slot = shared.meeting.lock();
+            match &*slot {
+                // Another settlement has made one meanwhile.
+                Some(theirs) if theirs.directory == *directory && Some(&theirs.file) != before.as_ref() => {
+                    let name = theirs.file.name.clone();
+                    drop(slot);
+                    made.close();
+                    return Ok(name);
+                }
+                _ => slot.replace(made),
+            }
+        };
         shared.changed.set();
-        left.close();
+        if let Some(replaced) = superfluous {
+            replaced.close();
+        }
+        Ok(name)
+    }
+
+    /// Removes the socket file of [`Self::expect_in`]. Its listener answers no further peers. Waits for the file system.
+    pub fn leave_directory() {
+        let Some(shared) = SHARED.lock().clone() else { return };
+        let left = shared.meeting.lock().take();
+        if let Some(left) = left {
+            shared.changed.set();
+            left.close();
+        }
+    }
+
+    /// Makes a socket file in the directory and removes it, to find out whether that works. Waits for the file system.
+    pub fn check_directory(directory: &SharedDirectory, parameters: &Parameters) -> Result<(), FabricError> {
+        directory.check(&options(parameters))
     }
 }
 
@@ -162,7 +172,7 @@ impl Meeting {
     }
 }
 
-pub(super) fn options(parameters: &Parameters) -> ListenOptions {
+fn options(parameters: &Parameters) -> ListenOptions {
     ListenOptions {
         address: None,
         ports: 0..=0,
@@ -196,8 +206,12 @@ fn shared(parameters: &Parameters) -> Result<Arc<Shared>, FabricError> {
         if let Some(left) = left {
             left.close();
         }
-        let lost = run.expected.lock().fail(&error);
-        for peer in lost {
+        let lost = {
+            let mut expected = run.expected.lock();
+            expected.failed = Some(error.clone());
+            std::mem::take(&mut expected.peers)
+        };
+        for peer in lost.into_values() {
             peer.promise.keep(|_| Err(error.clone().into()));
         }
     })?;
@@ -279,12 +293,6 @@ impl Shared {
 }
 
 impl Expected {
-    /// Notes the failure. Returns the expected peers.
-    fn fail(&mut self, error: &FabricError) -> Vec<Expectation> {
-        self.failed = Some(error.clone());
-        self.peers.drain().map(|(_, peer)| peer).collect()
-    }
-
     /// Removes late peers. Returns them, and the time of the next look.
     fn late(&mut self, listener: Option<Instant>) -> (Vec<Expectation>, Option<Instant>) {
         let now = Instant::now();
