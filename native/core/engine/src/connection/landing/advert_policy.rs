@@ -22,15 +22,12 @@ const TOGETHER: usize = 4;
 /// Settings that are fixed for a connection's life.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AdvertBounds {
-    /// Which kinds of transfers are used.
     pub(crate) mode: Mode,
     /// Minimum size of a bulk packet, in bytes.
     pub(crate) direct_bytes: usize,
     /// The number of advertisements that the peer holds, or of landing buffers, if that is smaller.
     pub(crate) adverts_max: usize,
-    /// Maximum size of all landing buffers, in bytes.
     pub(crate) landing_area_bytes: usize,
-    /// The ring, in bytes.
     pub(crate) ring_bytes: usize,
     /// Bytes to advertise at a time ([`inet_rdma_fabric::Capabilities::landing_window_bytes`]).
     pub(crate) window_bytes: usize,
@@ -53,7 +50,6 @@ pub(crate) struct Situation {
     pub(crate) last_bytes: usize,
 }
 
-/// The advice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Advice {
     /// Advertise nothing and send no pass.
@@ -69,7 +65,6 @@ pub(crate) enum Advice {
 pub(crate) struct AdvertPolicy {
     bounds: AdvertBounds,
     expects_bulk: bool,
-    /// Arrivals since the last bulk packet.
     since_bulk: u32,
 }
 
@@ -105,7 +100,6 @@ impl AdvertPolicy {
         self.bounds.adverts_max > 0
     }
 
-    /// What to advertise now.
     #[inline]
     pub(crate) fn advice(&self, now: Situation) -> Advice {
         if now.is_over || now.ring_holds_bytes {
@@ -164,6 +158,12 @@ mod tests {
         last_bytes: MIB,
     };
 
+    /// The value with this change.
+    fn with<T>(mut value: T, change: impl FnOnce(&mut T)) -> T {
+        change(&mut value);
+        value
+    }
+
     /// A policy after packets of these sizes, each of which arrived alone.
     fn after(bounds: AdvertBounds, sizes: impl IntoIterator<Item = usize>) -> AdvertPolicy {
         let mut policy = AdvertPolicy::new(bounds);
@@ -185,22 +185,15 @@ mod tests {
 
     #[test]
     fn bulk_is_expected_until_32_arrivals_bring_none() {
-        let small = |count: u32| (0..count).map(|_| 100);
-        let bulk = || [MIB].into_iter();
-        assert_eq!(
-            after(BOUNDS, bulk().chain(small(BULK_MEMORY - 1))).advice(QUIET),
-            Advice::Whole(8)
-        );
-        assert_eq!(
-            after(BOUNDS, bulk().chain(small(BULK_MEMORY))).advice(QUIET),
-            Advice::Whole(0)
-        );
+        let mut policy = after(BOUNDS, [MIB]);
         // Bulk again: the count begins anew.
-        let again = bulk()
-            .chain(small(BULK_MEMORY))
-            .chain(bulk())
-            .chain(small(BULK_MEMORY - 1));
-        assert_eq!(after(BOUNDS, again).advice(QUIET), Advice::Whole(8));
+        for _ in 0..2 {
+            (1..BULK_MEMORY).for_each(|_| policy.note_packets(100));
+            assert_eq!(policy.advice(QUIET), Advice::Whole(8));
+            policy.note_packets(100);
+            assert_eq!(policy.advice(QUIET), Advice::Whole(0));
+            policy.note_packets(MIB);
+        }
     }
 
     #[test]
@@ -215,42 +208,32 @@ mod tests {
             Advice::Whole(2),
             "one is written while another one is read"
         );
-        let lone = AdvertBounds {
-            adverts_max: 1,
-            ..BOUNDS
-        };
-        assert_eq!(after(lone, [MIB]).advice(QUIET), Advice::Whole(1));
-        let none = AdvertBounds {
-            adverts_max: 0,
-            ..BOUNDS
-        };
-        assert_eq!(after(none, [MIB]).advice(QUIET), Advice::Whole(0));
+        for adverts_max in [1, 0] {
+            let few = with(BOUNDS, |bounds| bounds.adverts_max = adverts_max);
+            assert_eq!(after(few, [MIB]).advice(QUIET), Advice::Whole(adverts_max));
+        }
     }
 
     #[test]
     fn buffers_come_together_while_there_is_more_to_read() {
         let policy = after(BOUNDS, [MIB]);
-        let with = |advertised, landed| {
+        let advice = |advertised, landed| {
             policy.advice(Situation {
                 advertised,
                 landed,
                 ..QUIET
             })
         };
-        assert_eq!(with(7, 0), Advice::Whole(1));
-        assert_eq!(with(4, 1), Advice::Whole(0), "three are not worth a wake-up");
-        assert_eq!(with(3, 1), Advice::Whole(4));
-        assert_eq!(with(8, 8), Advice::Whole(0));
-        assert_eq!(with(20, 20), Advice::Whole(0), "the window has shrunk since");
+        assert_eq!(advice(7, 0), Advice::Whole(1));
+        assert_eq!(advice(4, 1), Advice::Whole(0), "three are not worth a wake-up");
+        assert_eq!(advice(3, 1), Advice::Whole(4));
+        assert_eq!(advice(8, 8), Advice::Whole(0));
+        assert_eq!(advice(20, 20), Advice::Whole(0), "the window has shrunk since");
     }
 
     #[test]
     fn expected_reads_get_all_advertisements_that_the_peer_holds_whatever_has_come() {
-        let expected = Situation {
-            is_expected: true,
-            advertised: 5,
-            ..QUIET
-        };
+        let expected = with(QUIET, |now| (now.is_expected, now.advertised) = (true, 5));
         assert_eq!(after(BOUNDS, []).advice(expected), Advice::Expected(11));
         assert_eq!(after(BOUNDS, [MIB]).advice(expected), Advice::Expected(11));
     }
@@ -259,26 +242,16 @@ mod tests {
     fn nothing_is_advertised_behind_the_end_or_behind_bytes_in_the_ring() {
         let policy = after(BOUNDS, [MIB]);
         let over = Situation { is_over: true, ..QUIET };
-        let behind = Situation {
-            ring_holds_bytes: true,
-            is_expected: true,
-            ..QUIET
-        };
+        let behind = with(QUIET, |now| (now.ring_holds_bytes, now.is_expected) = (true, true));
         assert_eq!(policy.advice(over), Advice::Keep);
         assert_eq!(policy.advice(behind), Advice::Keep);
     }
 
     #[test]
     fn the_mode_decides_first() {
-        let indirect = AdvertBounds {
-            mode: Mode::IndirectOnly,
-            ..BOUNDS
-        };
+        let indirect = with(BOUNDS, |bounds| bounds.mode = Mode::IndirectOnly);
         assert_eq!(after(indirect, [MIB]).advice(QUIET), Advice::Whole(0));
-        let direct = AdvertBounds {
-            mode: Mode::DirectOnly,
-            ..BOUNDS
-        };
+        let direct = with(BOUNDS, |bounds| bounds.mode = Mode::DirectOnly);
         assert_eq!(
             after(direct, []).advice(QUIET),
             Advice::Whole(8),
@@ -288,15 +261,9 @@ mod tests {
 
     #[test]
     fn few_landing_buffers_beside_a_large_ring_are_not_advertised_for_bulk() {
-        let half = AdvertBounds {
-            landing_area_bytes: BOUNDS.ring_bytes / 2,
-            ..BOUNDS
-        };
+        let half = with(BOUNDS, |bounds| bounds.landing_area_bytes = bounds.ring_bytes / 2);
         assert_eq!(after(half, [MIB]).advice(QUIET), Advice::Whole(8));
-        let less = AdvertBounds {
-            landing_area_bytes: BOUNDS.ring_bytes / 2 - 1,
-            ..BOUNDS
-        };
+        let less = with(half, |bounds| bounds.landing_area_bytes -= 1);
         assert_eq!(after(less, [MIB]).advice(QUIET), Advice::Whole(0));
     }
 }

@@ -36,7 +36,7 @@ impl LandingBuffers {
             is_expected: self.expected.in_use,
             advertised: stream.outstanding_receives(),
             landed: self.landings.landed(),
-            last_bytes: self.landings.last_bytes(),
+            last_bytes: self.landings.last_bytes,
         })
     }
 

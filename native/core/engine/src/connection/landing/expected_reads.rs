@@ -27,7 +27,6 @@ impl ExpectedReads {
         self.sizes.front().copied()
     }
 
-    /// The first read is complete.
     pub(crate) fn pop(&mut self) {
         self.sizes.pop_front();
     }

@@ -11,7 +11,6 @@ use inet_rdma_fabric::WindowState;
 struct Advertised {
     buffer: LandingBuffer,
     bytes: usize,
-    /// Bytes that have arrived in it.
     filled: usize,
     /// True: the buffer takes exactly `bytes`, in any number of transfers. False: it takes one transfer.
     fill: bool,
@@ -25,10 +24,8 @@ pub(crate) enum Landed {
     Part(usize, Range<usize>),
 }
 
-/// The next landed bytes to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NextLanded {
-    /// A buffer that the peer writes no more.
     Whole,
     /// The number of bytes that have landed in a buffer, to which the peer may still add.
     Part(usize),
@@ -50,7 +47,7 @@ pub(crate) struct Landings {
     /// Advertised buffers that take one transfer of any size: the stream position behind them is not known.
     open_ended: usize,
     /// Bytes of the last transfer; before the first one, the size of a buffer.
-    last_bytes: usize,
+    pub(crate) last_bytes: usize,
     /// As of [`Self::new`].
     closed_bytes: usize,
 }
@@ -158,11 +155,6 @@ impl Landings {
     #[inline]
     pub(crate) fn landed(&self) -> usize {
         self.landed.len()
-    }
-
-    #[inline]
-    pub(crate) fn last_bytes(&self) -> usize {
-        self.last_bytes
     }
 
     #[inline]

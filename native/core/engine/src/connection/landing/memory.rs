@@ -15,7 +15,6 @@ const FIRST_AREA_BYTES: usize = 1 << 20;
 /// Minimum number of buffers in the first area: one is written while another one is read.
 const FIRST_AREA_BUFFERS: usize = 2;
 
-/// Where the memory comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
     /// The fabric pins the memory. A thread that may wait gets it, area by area.
@@ -44,9 +43,7 @@ struct Area {
 
 pub(crate) struct LandingMemory {
     source: Source,
-    /// Size of each buffer.
     pub(crate) buffer_bytes: usize,
-    /// Maximum number of buffers.
     pub(crate) count_max: u16,
     areas: Vec<Area>,
     pub(crate) state: LandingState,
@@ -56,13 +53,11 @@ pub(crate) struct LandingMemory {
     idle_sweeps: u32,
     /// Sweeps until memory that was refused is asked for again.
     refused_sweeps: u32,
-    /// Number of refusals of memory.
     pub(crate) refusals: u64,
     /// True if the sweeping thread knows the connection.
     is_swept: bool,
 }
 
-/// The result of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Due {
     /// Nothing to do now; sweep again.
@@ -102,7 +97,6 @@ impl LandingMemory {
             .or_else(|| others.iter().find_map(|area| area.pool.take()))
     }
 
-    /// Present number of buffers.
     pub(crate) fn count(&self) -> u16 {
         self.areas.iter().map(|area| area.pool.count()).sum()
     }

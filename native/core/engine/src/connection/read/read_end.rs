@@ -17,7 +17,6 @@ pub enum ReadEnd {
 /// How a read ended, without the reason of the connection's end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// There may be more.
     More,
     /// Nothing more for now.
     Empty,
@@ -25,7 +24,6 @@ pub(crate) enum Outcome {
     Stopped,
     /// The peer has ended its stream, and all of it was read.
     EndOfStream,
-    /// The connection has ended.
     Ended,
 }
 

@@ -30,14 +30,12 @@ enum Arming {
     Unwanted,
     /// To be armed if nothing more is found.
     Wanted,
-    /// Armed.
     Done,
 }
 
 /// The results of a read.
 #[derive(Default)]
 pub struct Taken {
-    /// Whether the read arms the reader if it finds nothing more.
     arming: Arming,
     /// Bytes taken from ring and landing buffers.
     bytes: usize,

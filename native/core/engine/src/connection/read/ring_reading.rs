@@ -8,7 +8,6 @@ use crate::connection::state::{COPIED_AT_ONCE_BYTES, Connection, Core, saturatin
 
 pub(crate) type Guard<'a> = MutexGuard<'a, Core>;
 
-/// The incoming bytes, cut into packets.
 pub(crate) struct Incoming<B> {
     pub(crate) assembly: Assembly<B>,
     /// The bytes of an opened record that reads have not taken.
@@ -25,7 +24,6 @@ impl Connection {
         self.copying_unlocked(core, copy)
     }
 
-    /// Calls `copy` with `core` unlocked.
     #[inline(never)]
     pub(crate) fn copying_unlocked<'a, R>(&'a self, mut core: Guard<'a>, copy: impl FnOnce() -> R) -> (Guard<'a>, R) {
         core.reader.copies_unlocked = true;
@@ -83,7 +81,6 @@ pub(crate) trait ReadRing {
     ) -> (Guard<'a>, Result<Option<usize>, Ended>);
 }
 
-/// The ring of a plain connection.
 pub(crate) struct PlainRing;
 
 impl ReadRing for PlainRing {

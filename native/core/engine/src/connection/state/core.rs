@@ -22,7 +22,6 @@ pub(crate) enum End {
     Open,
     /// The peer has told the end of its stream.
     PeerFinished,
-    /// The connection is over.
     Closed(Closed),
 }
 
@@ -45,23 +44,19 @@ pub(crate) struct Core {
     pub(crate) polled_by: PolledBy,
     /// Parties to wake, collected since the lock was taken.
     pub(crate) woken: Woken,
-    /// The rings that the peer writes.
     pub(crate) ring: RingMemory,
-    /// The memory that transfers are sent from.
     pub(crate) staging: Staging,
     pub(crate) landing: LandingBuffers,
     /// Time of the last failed start of the thread `inet_rdma/memory`; None otherwise.
     pub(crate) claim_failed_at: Option<Instant>,
     /// None: the stream is plain.
     pub(crate) records: Option<Box<RecordState>>,
-    /// Completions taken so far.
     pub(crate) arrivals: u64,
     /// The completions of one poll. The array is kept, as to initialise one in each poll costs more than to handle a
     /// completion.
     pub(crate) batch: [Completion; POLL_BATCH],
 }
 
-/// Completions taken from the queue at a time.
 pub(crate) const POLL_BATCH: usize = 8;
 
 /// Copies of up to this many bytes run with `core` locked: to unlock and lock it again would take longer.

@@ -1,6 +1,5 @@
 //! The state of the reader, behind the lock `core`.
 
-/// The state of the reader, as the connection knows it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum State {
     /// The last read has ended, and the reader has not asked to be woken.

@@ -14,7 +14,6 @@ use crate::memory_thread::IDLE_SWEEPS;
 /// leaves nothing free is enough: the peer may write three quarters of the option `ring_bytes` before anything is read.
 const CROWDED_ARRIVALS: u32 = 8;
 
-/// The state of the ring's replacement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// The first ring is in use.
@@ -40,7 +39,6 @@ pub(crate) struct RingMemory {
     first: Arc<dyn Memory>,
     /// The first byte of `first`, kept here as each packet needs it. Atomic, as a plain pointer is not `Send`.
     first_base: AtomicPtr<u8>,
-    /// Size of the large ring.
     large_bytes: u32,
     large: Option<Box<dyn Exposed>>,
     /// A large ring to revoke: the peer no longer writes it, and all its bytes have been read.

@@ -1,9 +1,7 @@
 //! Replaces the staging memory, from which transfers are sent, when the peer's ring changes its size.
 
-/// The state of the staging memory's replacement.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum State {
-    /// The memory fits.
     #[default]
     Fits,
     /// Memory of this many bytes is needed in its place.
@@ -70,7 +68,6 @@ impl Staging {
         matches!(self.0, State::Replaced(_))
     }
 
-    /// Notes that the earlier memory is released.
     pub(crate) fn released(&mut self) {
         if let State::Replaced(claimed) = self.0 {
             self.0 = claimed.map_or(State::Fits, State::Claimed);

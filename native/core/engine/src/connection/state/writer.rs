@@ -1,6 +1,5 @@
 //! The state of the writer, behind the lock `core`.
 
-/// The state of the writer, as the connection knows it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum State {
     /// The writer writes, or has not asked to be woken.
@@ -19,7 +18,6 @@ enum State {
 /// The room at the peer that the writer's next transfer needs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// Any room.
     #[default]
     Room,
     /// Its bytes are bulk: an advertisement, if one can come; else any room.
