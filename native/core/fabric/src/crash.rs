@@ -21,7 +21,6 @@ const BLOCKS: usize = 64;
 
 static TABLE: [OnceLock<Box<Block>>; BLOCKS] = [const { OnceLock::new() }; BLOCKS];
 
-/// The VM has crashed.
 static HAS_CRASHED: AtomicBool = AtomicBool::new(false);
 
 /// Has a socket shut down when the VM crashes. Drop it before the socket is closed.

@@ -1,14 +1,9 @@
 //! The system's error numbers.
 
 /// The system's number of an error, as in errno(3).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{}", std::io::Error::from_raw_os_error(*.0))]
 pub struct Errno(pub i32);
-
-impl std::fmt::Display for Errno {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        std::io::Error::from_raw_os_error(self.0).fmt(f)
-    }
-}
 
 impl From<rustix::io::Errno> for Errno {
     fn from(errno: rustix::io::Errno) -> Self {

@@ -16,10 +16,9 @@ pub struct Event(OwnedFd);
 impl Event {
     /// An event that is not set.
     pub fn new() -> Result<Event, FabricError> {
-        match eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK) {
-            Ok(fd) => Ok(Event(fd)),
-            Err(errno) => Err(FabricError::system("creating an event", errno)),
-        }
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        fd.map(Event)
+            .map_err(|errno| FabricError::system("creating an event", errno))
     }
 
     /// Sets it; wakes the thread that waits for it.

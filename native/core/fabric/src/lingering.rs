@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -37,7 +38,6 @@ struct Orders {
     event: Arc<Event>,
 }
 
-/// A connection that ends.
 struct Lingering {
     socket: Arc<OwnedFd>,
     backlog: VecDeque<u8>,
@@ -83,21 +83,12 @@ fn start() -> Result<Orders, FabricError> {
     let event = Arc::new(Event::new()?);
     let served = Arc::clone(&event);
     threads::start("inet_rdma/linger", move || {
-        let failed = Failed;
-        if serve(&served).is_ok() {
-            std::mem::forget(failed);
+        // Err: a panic, or the kernel has no memory. The next `close` starts another thread.
+        if !matches!(catch_unwind(|| serve(&served)), Ok(Ok(()))) {
+            *THREAD.lock() = None;
         }
     })?;
     Ok(Orders { new: Vec::new(), event })
-}
-
-/// On drop the thread has failed, by a panic or as the kernel has no memory: the next [`close`] starts a new one.
-struct Failed;
-
-impl Drop for Failed {
-    fn drop(&mut self) {
-        *THREAD.lock() = None;
-    }
 }
 
 /// Serves connections until none lingers.

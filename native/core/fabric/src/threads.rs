@@ -14,10 +14,8 @@ pub fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<Thread, 
     let thread = std::thread::Builder::new()
         .name(name.to_owned())
         .stack_size(STACK_BYTES);
-    match thread.spawn(run) {
-        Ok(detached) => Ok(detached.thread().clone()),
-        Err(error) => Err(FabricError::system("starting a native thread", error)),
-    }
+    let started = thread.spawn(run).map(|detached| detached.thread().clone());
+    started.map_err(|error| FabricError::system("starting a native thread", error))
 }
 
 /// As [`start`], for a thread that may wait for a disk, which no signal ends. It has a table of descriptors of its own:
