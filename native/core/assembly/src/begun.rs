@@ -17,14 +17,12 @@ pub(crate) enum Begun<B> {
     Packet(Partial<B>),
 }
 
-/// A header that has arrived in part.
 #[derive(Default)]
 pub(crate) struct PartialHeader {
     pub bytes: [u8; HEADER_MAX_BYTES],
     pub filled: usize,
 }
 
-/// A packet that has arrived in part.
 pub(crate) struct Partial<B> {
     pub buffer: B,
     /// Bytes at the start that smaller raw reads have handed over. A packet with such bytes takes no more in.

@@ -84,7 +84,6 @@ impl<B: Buffer> Assembly<B> {
         Ok(self.fill_packet(arrived, part, out))
     }
 
-    /// Allocates the buffer of the packet whose header is complete.
     fn start_packet<const HEADER: usize>(&mut self, header: [u8; HEADER]) -> Result<(), AssemblyError> {
         let bytes = self.check(announced(header))?;
         self.largest = self.largest.max(bytes);

@@ -194,11 +194,9 @@ impl<B: Buffer> Assembly<B> {
 
     /// Returns the size of a packet. Err: packets may not be that large.
     fn check(&self, bytes: usize) -> Result<usize, AssemblyError> {
-        if bytes > self.packet_max_bytes {
-            return Err(AssemblyError::TooLarge {
-                bytes,
-                max: self.packet_max_bytes,
-            });
+        let max = self.packet_max_bytes;
+        if bytes > max {
+            return Err(AssemblyError::TooLarge { bytes, max });
         }
         Ok(bytes)
     }

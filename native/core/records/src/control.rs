@@ -52,12 +52,11 @@ impl ControlSealer {
 
     /// Adds generation and tag. Err: the present key may seal no more.
     pub fn seal(&mut self, message: &mut [u8; CONTROL_BYTES]) -> Result<(), UsedUp> {
+        let generation = self.generation;
         if self.messages >= MESSAGES_MAX {
-            return Err(UsedUp {
-                generation: self.generation,
-            });
+            return Err(UsedUp { generation });
         }
-        message[GENERATION] = self.generation as u8;
+        message[GENERATION] = generation as u8;
         let (covered, tag) = message.split_at_mut(TAG.start);
         self.key.seal(Kind::Control, self.sequence, covered, (tag, 0), &[]);
         self.sequence += 1;

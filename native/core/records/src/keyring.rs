@@ -32,17 +32,11 @@ impl Keyring {
         self.present
     }
 
-    fn next(&self) -> u32 {
-        self.present.wrapping_add(self.keys.len() as u32)
-    }
-
     /// Whether a key of this generation may be added.
     pub fn check(&self, generation: u32) -> Result<(), KeyRefused> {
-        if generation != self.next() {
-            return Err(KeyRefused::Generation {
-                said: generation,
-                next: self.next(),
-            });
+        let next = self.present.wrapping_add(self.keys.len() as u32);
+        if generation != next {
+            return Err(KeyRefused::Generation { said: generation, next });
         }
         if self.keys.len() >= KEYS_MAX {
             return Err(KeyRefused::TooMany(self.keys.len() - 1));

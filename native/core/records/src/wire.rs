@@ -52,11 +52,9 @@ impl Header {
     /// whole.
     pub fn parse(bytes: [u8; HEADER_BYTES], arrived: usize) -> Result<Header, Violation> {
         let header = Header::parse_first(bytes)?;
-        if header.record_bytes() > arrived {
-            return Err(Violation::RecordCut {
-                bytes: header.record_bytes(),
-                arrived,
-            });
+        let bytes = header.record_bytes();
+        if bytes > arrived {
+            return Err(Violation::RecordCut { bytes, arrived });
         }
         Ok(header)
     }
