@@ -46,8 +46,7 @@ impl Framing {
     }
 }
 
-/// The length before a packet, as it goes on the wire; empty with [`Framing::Raw`] and
-/// [`Framing::Line`].
+/// The length before a packet, as it goes on the wire; empty if there is none.
 #[derive(Debug, Clone, Copy)]
 pub struct Header {
     length: [u8; HEADER_MAX_BYTES],

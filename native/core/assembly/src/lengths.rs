@@ -176,8 +176,7 @@ impl<B: Buffer> Assembly<B> {
         }
         self.start_packet::<HEADER>(arrived.read(from))?;
         if let Begun::Packet(partial) = &mut self.begun {
-            // The peer may have rewritten the header since `complete_packet` read it: never take more than was
-            // announced.
+            // The peer may have rewritten the header since `complete_packet` read it: take no more than was announced.
             let part = (left - HEADER).min(partial.bytes);
             arrived.copy_out(from + HEADER, &mut partial.missing()[..part]);
             partial.filled = part;

@@ -148,8 +148,7 @@ pub fn token() -> u64 {
     let mut bytes = [0; size_of::<u64>()];
     // `getrandom(2)` gives up to 256 bytes whole, and without waiting once the system is up.
     let _taken = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    // The call has failed: take a hash whose keys the system seeded at the process's start, which is hard to guess,
-    // too.
+    // The call has failed: take a hash whose keys the system seeded at the process's start, also hard to guess.
     match u64::from_ne_bytes(bytes) {
         0 => RandomState::new().hash_one(Instant::now()) | 1,
         token => token,

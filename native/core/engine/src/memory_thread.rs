@@ -12,21 +12,19 @@ use std::time::{Duration, Instant};
 use inet_rdma_fabric::FabricError;
 use parking_lot::{Condvar, Mutex};
 
-/// Time between two sweeps. Much longer than a burst of traffic, so that sweeps cost next to nothing; unused memory
-/// stays for a few of them.
+/// Time between two sweeps. Much longer than a burst of traffic, so that sweeps cost next to nothing.
 const SWEEP: Duration = Duration::from_secs(5);
 
 /// Sweeps after which memory that was not used is given back, and refused memory is asked for again: 10 to 15 s. Bulk
-/// that comes in files or batches with pauses of seconds keeps its memory; a registration costs a few milliseconds once
-/// in that time.
+/// with pauses of seconds keeps its memory; a registration costs a few milliseconds once in that time.
 pub(crate) const IDLE_SWEEPS: u32 = 2;
 
 /// A connection, as this thread sees it.
 pub(crate) trait MemoryUser: Send + Sync {
     /// Gets the memory that the connection has claimed. May take long.
     fn fetch(&self);
-    /// Gives back memory that was not used for a while. May take long. Returns false if nothing is left to do until the
-    /// next claim.
+    /// Gives back memory that was not used for a while. May take long. False: nothing is left to do until the next
+    /// claim.
     fn sweep(&self) -> bool;
 }
 

@@ -1,7 +1,6 @@
 //! The prefetch instruction.
 
-/// Asks the processor to load the cache line of this address. Waits for nothing; a processor without such a hint does
-/// nothing.
+/// Asks the processor to load the cache line of this address. Does nothing on a processor without such a hint.
 #[inline]
 pub(crate) fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]

@@ -1,5 +1,4 @@
-//! How a peer breaks the rules of the protocol or of a fabric. Each ends the connection; none is ever the fault of this
-//! side.
+//! How a peer breaks the rules of the protocol or of a fabric, which ends the connection. Never this side's fault.
 
 use inet_rdma_stream::{LimitsError, RemoteAddress, Violation, WireError};
 

@@ -130,8 +130,7 @@ impl Credit {
         self.known = self.known.saturating_sub(1);
     }
 
-    /// Spends a credit on a control message that [`Self::allows_control`] has allowed. Returns the credits that the
-    /// message must return.
+    /// Spends a credit on a control message that is allowed. Returns the credits that the message must return.
     pub fn spend_on_control(&mut self) -> u16 {
         debug_assert!(self.allows_control());
         self.known = self.known.saturating_sub(1);

@@ -25,8 +25,7 @@ pub(crate) struct Sender {
     /// The peer's ring as this side knows it; its free bytes are b_s.
     pub ring: Ring,
     ring_start: RemoteAddress,
-    /// Ring bytes that the peer has acknowledged. Smaller than the freed count of `ring` while the peer reads a
-    /// replaced ring.
+    /// Ring bytes that the peer has acknowledged. Less than `ring` has freed while the peer reads a replaced ring.
     pub acked: Seq,
     /// The peer's question, which this side answers with a mark.
     asked: Option<Question>,

@@ -25,8 +25,7 @@ pub struct RemoteAddress {
 }
 
 impl RemoteAddress {
-    /// The address `bytes` further on. Wraps as the hardware's own arithmetic does; ranges of a peer are checked
-    /// when they arrive.
+    /// The address `bytes` further on. Wraps as the hardware does; ranges of a peer are checked on arrival.
     pub(crate) fn plus(self, bytes: u32) -> RemoteAddress {
         RemoteAddress {
             address: self.address.wrapping_add(u64::from(bytes)),

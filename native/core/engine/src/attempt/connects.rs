@@ -50,8 +50,7 @@ struct Queue {
     has_timekeeper: bool,
 }
 
-/// Starts the connect, or queues it. Err: no thread can be started, and none is at work that would take it from the
-/// queue.
+/// Starts the connect, or queues it. Err: no thread can be started, and none is at work that would take it.
 pub(super) fn add(connect: Connect) -> Result<(), FabricError> {
     let mut queue = QUEUE.lock();
     queue.waiting.push_back(connect);

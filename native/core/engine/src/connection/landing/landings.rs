@@ -1,5 +1,5 @@
 //! The landing buffers of a connection that the user does not hold: those that the peer may write, and those with
-//! landed bytes that are not read yet.
+//! unread bytes.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -53,8 +53,7 @@ pub(crate) struct Landings {
 }
 
 impl Landings {
-    /// `closed_bytes`: minimum number of landed bytes for which the connection closes the buffer's window, to hand the
-    /// buffer over.
+    /// `closed_bytes`: minimum number of landed bytes for which a buffer's window is closed, to hand the buffer over.
     pub(crate) fn new(buffers: u16, buffer_bytes: usize, closed_bytes: usize) -> Self {
         Self {
             advertised: (0..buffers).map(|_| None).collect(),
@@ -116,8 +115,7 @@ impl Landings {
         }
     }
 
-    /// Withdraws a buffer that the peer can no longer write. If bytes have arrived in it they stay to be read; else the
-    /// buffer is free.
+    /// Withdraws a buffer that the peer can no longer write. Bytes that have arrived in it stay to be read.
     pub(crate) fn withdraw(&mut self, index: usize) {
         if let Some(advertised) = &self.advertised[index] {
             if advertised.fill {

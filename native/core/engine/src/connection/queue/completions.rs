@@ -53,8 +53,7 @@ impl Connection {
         }
     }
 
-    /// Takes the arrived completions. Err: the connection must end. The error is boxed, so that it is returned in a
-    /// register.
+    /// Takes the arrived completions. Err: the connection must end; boxed, so that it is returned in a register.
     pub(crate) fn take_completions(&self, core: &mut Core) -> Result<(), Box<Closed>> {
         for _ in 0..PROGRESS_MAX / POLL_BATCH {
             let taken = self.qp.poll(&mut core.batch).map_err(boxed)?;
@@ -76,8 +75,7 @@ impl Connection {
     fn handle_notice(&self, core: &mut Core, notice: Notice) -> Result<(), Box<Closed>> {
         self.prefetch(core, notice);
         match core.stream.handle_notice(notice).map_err(misbehaved)? {
-            // The peer has written into the ring, or sent a mark: it can no longer fill buffers that were advertised
-            // before.
+            // The peer has written into the ring, or sent a mark: it can no longer fill earlier buffers.
             Arrival::Ring { .. } => {
                 core.withdraw();
                 if core.ring.is_elastic {

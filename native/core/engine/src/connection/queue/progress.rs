@@ -16,8 +16,7 @@ impl Connection {
         self.wake_waiting(core);
     }
 
-    /// As [`Self::progress`], but posts no control messages: for a caller that expects arrivals and gives back credit
-    /// later.
+    /// As [`Self::progress`], but posts no control messages: for a caller that gives back credit later.
     #[inline(always)]
     pub(crate) fn look(&self, core: &mut Core) {
         if core.is_up() {

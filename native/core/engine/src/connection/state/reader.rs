@@ -31,8 +31,7 @@ impl Reader {
         matches!(self.state, State::Away | State::AtEnd)
     }
 
-    /// True while a self-polling reader polls: from a wake, or a read that has not found the end, until the reader
-    /// waits.
+    /// True while a self-polling reader polls: from a wake, or a read that has not found the end, until it waits.
     #[inline]
     pub(crate) fn may_poll(&self) -> bool {
         matches!(self.state, State::Away | State::Reads)
