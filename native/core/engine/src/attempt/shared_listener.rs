@@ -107,7 +107,8 @@ pub(super) fn forget(token: u64) {
 
 impl Attempt {
     /// The name of the socket file in a shared directory by which the peers of [`Self::expect_shm`] find this process,
-    /// too. The file is made at the first call, and again when it has vanished; it stays until [`Self::leave_directory`].
+    /// too. The file is made at the first call, and again when it has vanished; it stays until
+    /// [`Self::leave_directory`].
     ///
     /// Waits for the file system. Err: the directory is refused, or the listener cannot be opened.
     pub fn expect_in(directory: &SharedDirectory, parameters: &Parameters) -> Result<SocketName, FabricError> {
@@ -149,7 +150,8 @@ impl Attempt {
         Ok(name)
     }
 
-    /// Removes the socket file of [`Self::expect_in`]. Its listener answers no further peers. Waits for the file system.
+    /// Removes the socket file of [`Self::expect_in`]; its listener answers no further peers. Waits for the file
+    /// system.
     pub fn leave_directory() {
         let Some(shared) = SHARED.lock().clone() else { return };
         let left = shared.meeting.lock().take();
