@@ -132,8 +132,8 @@ impl SharedDirectory {
                 return Err(error);
             }
         };
-        let listener = ShmListener::of_file(socket, options, self.path.as_path().into(), self.users.clone());
-        match listener {
+        let through = Some(self.path.as_path().into());
+        match ShmListener::start(socket, 0, options, self.users.clone(), through) {
             Ok(listener) => Ok((listener, file)),
             Err(error) => {
                 self.remove(&file);

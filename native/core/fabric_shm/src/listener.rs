@@ -12,7 +12,8 @@ use inet_rdma_stream::{Hello, WireError};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
-use crate::queue_pair::{OwnSide, PeerSide, RING};
+use crate::layout::RING;
+use crate::queue_pair::{OwnSide, PeerSide};
 use crate::rendezvous::{self, Greeting, REFUSED_BUSY, REFUSED_GREETING, REFUSED_USER};
 use crate::users::Users;
 
@@ -91,17 +92,8 @@ impl ShmListener {
         ShmListener::start(socket, port, options, Users::Own, None)
     }
 
-    /// Listens on a socket that is bound to a socket file.
-    pub(crate) fn of_file(
-        socket: OwnedFd,
-        options: &ListenOptions,
-        directory: Arc<Path>,
-        users: Users,
-    ) -> Result<ShmListener, FabricError> {
-        ShmListener::start(socket, 0, options, users, Some(directory))
-    }
-
-    fn start(
+    /// Listens on a socket that is bound to `port`, or to a socket file of the directory `through`.
+    pub(crate) fn start(
         socket: OwnedFd,
         port: u16,
         options: &ListenOptions,

@@ -57,11 +57,6 @@ impl Region {
         let range = start + range.start.min(bytes)..start + range.end.min(bytes);
         self.mapping.discard(range);
     }
-
-    fn ring(&self) -> *mut u8 {
-        // SAFETY: `ring_offset` is inside the mapping by the invariants.
-        unsafe { self.mapping.base().add(self.layout.ring_offset) }
-    }
 }
 
 /// This side's memory, exposed to the peer: its receive queue, ring and landing area. As [`Memory`]: the ring.
@@ -97,7 +92,8 @@ impl ExposedMemory {
 
 impl Memory for ExposedMemory {
     fn base(&self) -> *mut u8 {
-        self.0.ring()
+        // SAFETY: `ring_offset` is inside the mapping by the invariants.
+        unsafe { self.0.mapping.base().add(self.0.layout.ring_offset) }
     }
 
     fn bytes(&self) -> usize {

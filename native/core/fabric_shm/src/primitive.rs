@@ -10,7 +10,7 @@ pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// itself, and would allow that an entry is overwritten under its reader. Empty in an ordinary build.
 #[cfg(not(loom))]
 #[derive(Debug, Default)]
-pub(crate) struct Witness;
+pub(crate) struct Witness(());
 
 #[cfg(not(loom))]
 impl Witness {

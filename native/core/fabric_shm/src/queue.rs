@@ -7,12 +7,14 @@
 //! The peer may write every word here. All words are atomics, so a torn or racing write gives a wrong value and never
 //! undefined behaviour; each value is checked before it is used.
 
-use inet_rdma_fabric::Completion;
+use inet_rdma_fabric::{Completion, FabricError, Misbehaviour};
 use inet_rdma_stream::{CONTROL_BYTES, Notice};
 
 use crate::prefetch::prefetch_for_write;
 use crate::primitive::{AtomicU32, AtomicU64, Ordering, Witness};
 
+#[cfg(test)]
+mod held;
 #[cfg(all(test, loom))]
 mod loom_tests;
 #[cfg(all(test, not(loom)))]
@@ -85,40 +87,6 @@ impl<'a> Queue<'a> {
     }
 }
 
-/// The reason why an entry could not be pushed.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum PushError {
-    /// As many entries are under way as the peer has slots.
-    Full,
-    /// The peer's head is not between its earlier value and the number of pushed entries.
-    Head {
-        /// The value that the peer wrote.
-        said: u64,
-    },
-}
-
-/// An entry that no honest producer writes.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum EntryFault {
-    /// The stamp is neither the next one nor that of an untouched entry.
-    Stamp {
-        /// The value that the peer wrote.
-        said: u64,
-    },
-    /// The entry is neither a notice (a direct one of at least one byte) nor a control message.
-    Kind {
-        /// The value that the peer wrote.
-        said: u64,
-    },
-    /// The entry has more bytes than it can carry, or bytes for a place that the peer may not write.
-    Inline {
-        /// Number of bytes.
-        bytes: u32,
-        /// Their address.
-        address: u64,
-    },
-}
-
 /// The producing end. One per queue; threads that share it take turns by a mutex of this process.
 #[derive(Debug)]
 pub(crate) struct Producer {
@@ -139,8 +107,9 @@ impl Producer {
         }
     }
 
-    /// Puts an item at the end. Ok(true): the consumer sleeps, wake it.
-    pub(crate) fn push(&mut self, queue: Queue<'_>, item: &Completion) -> Result<bool, PushError> {
+    /// Puts an item at the end. Ok(true): the consumer sleeps, wake it. [`FabricError::QueueFull`]: as many entries are
+    /// under way as the peer has slots.
+    pub(crate) fn push(&mut self, queue: Queue<'_>, item: &Completion) -> Result<bool, Box<FabricError>> {
         let entry = self.next_entry(queue)?;
         match item {
             Completion::Notice(notice) => {
@@ -163,7 +132,7 @@ impl Producer {
         notice: Notice,
         address: u64,
         source: &[&[u8]],
-    ) -> Result<bool, PushError> {
+    ) -> Result<bool, Box<FabricError>> {
         let entry = self.next_entry(queue)?;
         let mut bytes = [0; INLINE_BYTES];
         let mut at = 0;
@@ -178,9 +147,12 @@ impl Producer {
         Ok(self.publish(queue, entry))
     }
 
-    fn next_entry<'a>(&mut self, queue: Queue<'a>) -> Result<&'a Entry, PushError> {
+    fn next_entry<'a>(&mut self, queue: Queue<'a>) -> Result<&'a Entry, Box<FabricError>> {
         if self.tail - self.head >= self.slots {
-            self.look_at_head(queue)?;
+            self.look_at_head(queue).map_err(FabricError::PeerMisbehaved)?;
+            if self.tail - self.head >= self.slots {
+                return Err(FabricError::QueueFull.into());
+            }
         }
         let entry = queue.entry(self.tail);
         entry.whole.writing();
@@ -202,21 +174,18 @@ impl Producer {
         if self.tail - self.head < entries {
             return false;
         }
-        let _full_or_wrong = self.look_at_head(queue);
+        let _wrong = self.look_at_head(queue);
         self.tail - self.head >= entries
     }
 
-    fn look_at_head(&mut self, queue: Queue<'_>) -> Result<(), PushError> {
+    /// Err: the peer's head is not between its earlier value and the number of pushed entries.
+    fn look_at_head(&mut self, queue: Queue<'_>) -> Result<(), Misbehaviour> {
         let said = queue.header.head.0.load(Ordering::Acquire);
         if said < self.head || said > self.tail {
-            return Err(PushError::Head { said });
+            return Err(Misbehaviour::QueueHead { said });
         }
         self.head = said;
-        if self.tail - self.head >= self.slots {
-            Err(PushError::Full)
-        } else {
-            Ok(())
-        }
+        Ok(())
     }
 }
 
@@ -235,16 +204,16 @@ impl Consumer {
         }
     }
 
-    /// Takes the oldest item into `out`. False: there is none. Call [`Self::release`] after a batch, so that the
-    /// producer may use the entries again. `place` gets the bytes of an entry, with their address, and returns false if
-    /// they must not go there.
+    /// Takes the oldest item into `out`. False: there is none. Err: no honest producer writes such an entry. Call
+    /// [`Self::release`] after a batch, so that the producer may use the entries again. `place` gets the bytes of an
+    /// entry, with their address, and returns false if they must not go there.
     #[inline]
     pub(crate) fn pop(
         &self,
         queue: Queue<'_>,
         out: &mut Completion,
         place: impl FnOnce(u64, &[u8]) -> bool,
-    ) -> Result<bool, EntryFault> {
+    ) -> Result<bool, Misbehaviour> {
         let next = self.next.load(Ordering::Relaxed);
         let Some(entry) = ready_entry(queue, next)? else {
             return Ok(false);
@@ -261,7 +230,7 @@ impl Consumer {
                 let carried = bytes.get(..notice.bytes as usize);
                 if !carried.is_some_and(|carried| place(address, carried)) {
                     let bytes = notice.bytes;
-                    return Err(EntryFault::Inline { bytes, address });
+                    return Err(Misbehaviour::EntryInline { bytes, address });
                 }
                 *out = Completion::Notice(notice);
             }
@@ -270,7 +239,7 @@ impl Consumer {
                 load(&entry.words, &mut bytes);
                 *out = Completion::Control(bytes);
             }
-            _ => return Err(EntryFault::Kind { said: kind }),
+            _ => return Err(Misbehaviour::EntryKind { said: kind }),
         }
         self.next.store(next + 1, Ordering::Relaxed);
         Ok(true)
@@ -284,7 +253,7 @@ impl Consumer {
 
     /// Asks the producer for a wake-up at the next push. False: there is an entry already, and nothing is armed; a
     /// wake-up may still come, if the producer was about to send it.
-    pub(crate) fn arm(&self, queue: Queue<'_>) -> Result<bool, EntryFault> {
+    pub(crate) fn arm(&self, queue: Queue<'_>) -> Result<bool, Misbehaviour> {
         // Pairs with the swap in `Producer::publish`; see `QueueHeader::armed`.
         queue.header.armed.0.swap(1, Ordering::AcqRel);
         let ready = ready_entry(queue, self.next.load(Ordering::Relaxed)).map(|entry| entry.is_some());
@@ -321,34 +290,22 @@ fn load(words: &[AtomicU64], bytes: &mut [u8]) {
     }
 }
 
-fn notice_of(kind: u64) -> Result<Notice, EntryFault> {
-    Notice::parse(kind as u32).map_err(|_| EntryFault::Kind { said: kind })
+fn notice_of(kind: u64) -> Result<Notice, Misbehaviour> {
+    Notice::parse(kind as u32).map_err(|_| Misbehaviour::EntryKind { said: kind })
 }
 
 /// The entry at position `next`, if it is complete.
-fn ready_entry(queue: Queue<'_>, next: u64) -> Result<Option<&Entry>, EntryFault> {
+fn ready_entry(queue: Queue<'_>, next: u64) -> Result<Option<&Entry>, Misbehaviour> {
     let entry = queue.entry(next);
     let said = entry.stamp.load(Ordering::Acquire);
     if said == next + 1 {
         return Ok(Some(entry));
     }
-    // The stamp of the entry's previous turn; 0 in the first turn.
+    // The stamp of the entry's previous turn; 0 in the first turn: an untouched entry.
     let before = (next + 1).saturating_sub(queue.entries.len() as u64);
     if said == before {
         Ok(None)
     } else {
-        Err(EntryFault::Stamp { said })
+        Err(Misbehaviour::EntryStamp { said })
     }
-}
-
-/// [`Consumer::pop`] for the tests, which need the item itself.
-#[cfg(test)]
-fn pop(
-    consumer: &Consumer,
-    queue: Queue<'_>,
-    place: impl FnOnce(u64, &[u8]) -> bool,
-) -> Result<Option<Completion>, EntryFault> {
-    let mut item = Completion::Notice(Notice::MARK);
-    let popped = consumer.pop(queue, &mut item, place)?;
-    Ok(popped.then_some(item))
 }

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use inet_rdma_fabric::{
-    Capabilities, Completion, Exposer, FabricError, FabricName, Memory, Misbehaviour, Parameters, QueuePair, Safeguard,
-    Transport, WriteRoom,
+    Capabilities, Completion, Exposer, FabricError, FabricName, Memory, Parameters, QueuePair, Safeguard, Transport,
+    WriteRoom,
 };
 use inet_rdma_stream::{CONTROL_BYTES, Hello, Notice, RemoteAddress};
 use parking_lot::Mutex;
 
 use crate::exposer::ShmExposer;
-use crate::layout::{Layout, RING_KEY};
+use crate::layout::{Layout, RING, RING_KEY};
 use crate::mapping::SealedFile;
 use crate::memory::{ExposedMemory, PeerMemory};
-use crate::queue::{Consumer, EntryFault, INLINE_BYTES, Producer, PushError};
+use crate::queue::{Consumer, INLINE_BYTES, Producer};
 use crate::rendezvous::{self, Greeting};
 use crate::wakeup::{Waker, Watch};
 
@@ -72,12 +72,6 @@ impl OwnSide {
     }
 }
 
-/// The ring of a side, which begins where its memory does.
-pub(crate) const RING: RemoteAddress = RemoteAddress {
-    key: RING_KEY,
-    address: 0,
-};
-
 /// The peer's part: its memory, checked and mapped, and the end by which it is woken.
 pub(crate) struct PeerSide {
     hello: Hello,
@@ -126,8 +120,8 @@ pub(crate) struct ShmQueuePair {
 
 impl ShmQueuePair {
     fn push(&self, item: &Completion) -> Result<(), Box<FabricError>> {
-        let pushed = self.producer.lock().push(self.peer.memory.queue(), item);
-        self.announce(pushed.map_err(refused)?)
+        let sleeps = self.producer.lock().push(self.peer.memory.queue(), item)?;
+        self.announce(sleeps)
     }
 
     /// Tells the peer of a pushed entry if it sleeps.
@@ -206,9 +200,8 @@ impl QueuePair for ShmQueuePair {
             transfer.copy_and_expect_next();
             producer.push(peer.queue(), &Completion::Notice(notice))
         };
-        let sleeps = pushed.map_err(refused)?;
         drop(producer);
-        self.announce(sleeps)
+        self.announce(pushed?)
     }
 
     fn post_control(&self, message: &[u8; CONTROL_BYTES]) -> Result<(), FabricError> {
@@ -234,7 +227,7 @@ impl QueuePair for ShmQueuePair {
                 Ok(false) => break,
                 // Completions before the fault are still valid; the fault is there at the next poll.
                 Err(_) if taken > 0 => break,
-                Err(fault) => return Err(misbehaved_entry(fault)),
+                Err(fault) => return Err(FabricError::PeerMisbehaved(fault)),
             }
         }
         if taken > 0 {
@@ -244,7 +237,8 @@ impl QueuePair for ShmQueuePair {
     }
 
     fn arm(&self) -> Result<bool, FabricError> {
-        self.consumer.arm(self.own_memory.queue()).map_err(misbehaved_entry)
+        let armed = self.consumer.arm(self.own_memory.queue());
+        armed.map_err(FabricError::PeerMisbehaved)
     }
 
     fn is_quiet(&self) -> bool {
@@ -300,20 +294,4 @@ impl Drop for ShmQueuePair {
         // To close the sockets is not enough: a process forked at this moment may hold copies of them for a while.
         self.disconnect();
     }
-}
-
-#[cold]
-fn refused(error: PushError) -> Box<FabricError> {
-    Box::new(match error {
-        PushError::Full => FabricError::QueueFull,
-        PushError::Head { said } => FabricError::PeerMisbehaved(Misbehaviour::QueueHead { said }),
-    })
-}
-
-fn misbehaved_entry(fault: EntryFault) -> FabricError {
-    FabricError::PeerMisbehaved(match fault {
-        EntryFault::Stamp { said } => Misbehaviour::EntryStamp { said },
-        EntryFault::Inline { bytes, address } => Misbehaviour::EntryInline { bytes, address },
-        EntryFault::Kind { said } => Misbehaviour::EntryKind { said },
-    })
 }

@@ -49,17 +49,12 @@ impl Watch {
 
     /// Takes all wake-ups. False: the peer's end has come, maybe behind some of them.
     pub(crate) fn take(&self) -> bool {
-        let has_ended = self.taken().is_some_and(|flags| flags.contains(EventFlags::HUP));
+        let has_ended = taken(&self.events).is_some_and(|flags| flags.contains(EventFlags::HUP));
         if has_ended {
             // Level-triggered from here on: the end, which needs no flag, stays readable.
             let _ = epoll::modify(&self.events, &self.watched, EventData::new_u64(0), EventFlags::empty());
         }
         !has_ended
-    }
-
-    /// Takes the event. None: there is none.
-    fn taken(&self) -> Option<EventFlags> {
-        taken(&self.events)
     }
 
     /// Fails once the peer has disconnected, or its process has ended.
@@ -153,7 +148,7 @@ fn create() -> Result<(Watch, OwnedFd), Errno> {
     )?;
     let watch = Watch { watched, events };
     // This side's shutdown is an event, too.
-    watch.taken();
+    taken(&watch.events);
     Ok((watch, waking))
 }
 
@@ -191,9 +186,9 @@ fn is_supported() -> Result<bool, Errno> {
     let wakes = (0..3).all(|_| {
         let woken = rustix::net::shutdown(&waking, Shutdown::Write);
         let is_told = around.take();
-        let flags = watch.taken();
+        let flags = taken(&watch.events);
         let is_event = woken.is_ok() && is_told && flags.is_some_and(|flags| !flags.contains(EventFlags::HUP));
-        is_event && watch.taken().is_none() && !around.take()
+        is_event && taken(&watch.events).is_none() && !around.take()
     });
     // A process that was forked at this moment may hold a copy of the socket: closing it may not show.
     let ends = rustix::net::shutdown(&waking, Shutdown::Both).is_ok() && around.take() && !watch.take();

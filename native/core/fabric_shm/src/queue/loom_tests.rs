@@ -5,38 +5,8 @@
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
+use super::held::{Held, notice, pop};
 use super::*;
-
-/// A queue in ordinary memory; loom's atomics cannot live in shared memory.
-struct Held {
-    header: QueueHeader,
-    entries: Vec<Entry>,
-}
-
-impl Held {
-    fn new(entries: usize) -> Held {
-        let entry = || Entry {
-            stamp: AtomicU64::new(0),
-            kind: AtomicU64::new(0),
-            words: std::array::from_fn(|_| AtomicU64::new(0)),
-            whole: Witness::default(),
-        };
-        Held {
-            header: QueueHeader {
-                head: Apart(AtomicU64::new(0)),
-                armed: Apart(AtomicU32::new(0)),
-            },
-            entries: (0..entries).map(|_| entry()).collect(),
-        }
-    }
-
-    fn queue(&self) -> Queue<'_> {
-        Queue {
-            header: &self.header,
-            entries: &self.entries,
-        }
-    }
-}
 
 /// An event to sleep on, like an eventfd: a number that grows, and a wait until it exceeds a number seen before.
 #[derive(Default)]
@@ -91,8 +61,8 @@ impl Line {
             match (pushed, &self.room) {
                 (Ok(false), _) => return,
                 (Ok(true), _) => return self.signal.notify(),
-                (Err(PushError::Full), Some(room)) => room.sleep_past(seen.unwrap()),
-                (Err(other), _) => panic!("{other:?}"),
+                (Err(error), Some(room)) if *error == FabricError::QueueFull => room.sleep_past(seen.unwrap()),
+                (Err(error), _) => panic!("{error:?}"),
             }
         }
     }
@@ -123,13 +93,6 @@ impl Line {
         assert_eq!(pop(&consumer, queue, |_, _| false), Ok(None), "an entry too many");
         items
     }
-}
-
-fn notice(bytes: u32) -> Completion {
-    Completion::Notice(Notice {
-        direct: bytes % 2 == 0,
-        bytes,
-    })
 }
 
 fn control(byte: u8) -> Completion {
@@ -212,7 +175,7 @@ fn loom_an_entry_is_reused_only_after_it_was_read() {
         let thread = thread::spawn(move || {
             let mut producer = Producer::new(1);
             for bytes in 1..=2 {
-                while producer.push(producing.held.queue(), &notice(bytes)) == Err(PushError::Full) {
+                while producer.push(producing.held.queue(), &notice(bytes)) == Err(Box::new(FabricError::QueueFull)) {
                     thread::yield_now();
                 }
             }

@@ -1,35 +1,5 @@
+use super::held::{Held, notice, pop};
 use super::*;
-
-/// A queue in ordinary memory.
-struct Held {
-    header: QueueHeader,
-    entries: Vec<Entry>,
-}
-
-impl Held {
-    fn new(entries: usize) -> Held {
-        let entry = || Entry {
-            stamp: 0.into(),
-            kind: 0.into(),
-            words: std::array::from_fn(|_| AtomicU64::new(0)),
-            whole: Witness,
-        };
-        Held {
-            header: QueueHeader {
-                head: Apart(0.into()),
-                armed: Apart(0.into()),
-            },
-            entries: (0..entries).map(|_| entry()).collect(),
-        }
-    }
-
-    fn queue(&self) -> Queue<'_> {
-        Queue {
-            header: &self.header,
-            entries: &self.entries,
-        }
-    }
-}
 
 #[test]
 fn a_producer_is_ahead_until_the_consumer_has_taken_its_entries() {
@@ -50,13 +20,6 @@ fn a_producer_is_ahead_until_the_consumer_has_taken_its_entries() {
         producer.is_ahead(held.queue(), 2),
         "a head beyond the tail counts for nothing"
     );
-}
-
-fn notice(bytes: u32) -> Completion {
-    Completion::Notice(Notice {
-        direct: bytes % 2 == 0,
-        bytes,
-    })
 }
 
 /// The place for bytes of entries in tests without such bytes.
@@ -81,7 +44,7 @@ fn bytes_come_out_as_they_went_in() {
         let refused = pop(&consumer, held.queue(), |_, _| false);
         assert_eq!(
             refused,
-            Err(EntryFault::Inline {
+            Err(Misbehaviour::EntryInline {
                 bytes: count as u32,
                 address
             })
@@ -107,7 +70,10 @@ fn items_come_out_as_they_went_in_over_many_turns() {
         for item in &items {
             assert_eq!(producer.push(held.queue(), item), Ok(false));
         }
-        assert_eq!(producer.push(held.queue(), &items[0]), Err(PushError::Full));
+        assert_eq!(
+            producer.push(held.queue(), &items[0]),
+            Err(Box::new(FabricError::QueueFull))
+        );
         for item in items {
             assert_eq!(pop(&consumer, held.queue(), nowhere), Ok(Some(item)));
         }
@@ -122,7 +88,10 @@ fn slots_are_free_only_when_released() {
     let (mut producer, consumer) = (Producer::new(1), Consumer::new());
     assert_eq!(producer.push(held.queue(), &notice(1)), Ok(false));
     assert_eq!(pop(&consumer, held.queue(), nowhere), Ok(Some(notice(1))));
-    assert_eq!(producer.push(held.queue(), &notice(2)), Err(PushError::Full));
+    assert_eq!(
+        producer.push(held.queue(), &notice(2)),
+        Err(Box::new(FabricError::QueueFull))
+    );
     consumer.release(held.queue());
     assert_eq!(producer.push(held.queue(), &notice(2)), Ok(false));
 }
@@ -139,6 +108,10 @@ fn an_armed_consumer_is_rung_for_once() {
     assert_eq!(pop(&consumer, held.queue(), nowhere), Ok(Some(notice(1))));
 }
 
+fn wrong_head(said: u64) -> Result<bool, Box<FabricError>> {
+    Err(FabricError::PeerMisbehaved(Misbehaviour::QueueHead { said }).into())
+}
+
 #[test]
 fn a_head_that_cannot_be_is_named() {
     let held = Held::new(2);
@@ -148,18 +121,14 @@ fn a_head_that_cannot_be_is_named() {
     }
     for said in [3, u64::MAX, 1 << 63] {
         held.header.head.0.store(said, Ordering::Relaxed);
-        assert_eq!(producer.push(held.queue(), &notice(1)), Err(PushError::Head { said }));
+        assert_eq!(producer.push(held.queue(), &notice(1)), wrong_head(said));
     }
     held.header.head.0.store(2, Ordering::Relaxed);
     for _ in 0..2 {
         assert_eq!(producer.push(held.queue(), &notice(1)), Ok(false));
     }
     held.header.head.0.store(1, Ordering::Relaxed);
-    assert_eq!(
-        producer.push(held.queue(), &notice(1)),
-        Err(PushError::Head { said: 1 }),
-        "it went back"
-    );
+    assert_eq!(producer.push(held.queue(), &notice(1)), wrong_head(1), "it went back");
 }
 
 #[test]
@@ -168,8 +137,11 @@ fn a_stamp_that_cannot_be_is_named() {
     let (mut producer, consumer) = (Producer::new(2), Consumer::new());
     for said in [2, 3, u64::MAX] {
         held.entries[0].stamp.store(said, Ordering::Relaxed);
-        assert_eq!(pop(&consumer, held.queue(), nowhere), Err(EntryFault::Stamp { said }));
-        assert_eq!(consumer.arm(held.queue()), Err(EntryFault::Stamp { said }));
+        assert_eq!(
+            pop(&consumer, held.queue(), nowhere),
+            Err(Misbehaviour::EntryStamp { said })
+        );
+        assert_eq!(consumer.arm(held.queue()), Err(Misbehaviour::EntryStamp { said }));
     }
     held.entries[0].stamp.store(0, Ordering::Relaxed);
     for _ in 0..2 {
@@ -179,7 +151,7 @@ fn a_stamp_that_cannot_be_is_named() {
     held.entries[0].stamp.store(0, Ordering::Relaxed);
     assert_eq!(
         pop(&consumer, held.queue(), nowhere),
-        Err(EntryFault::Stamp { said: 0 }),
+        Err(Misbehaviour::EntryStamp { said: 0 }),
         "the turn before left 1"
     );
 }
@@ -192,7 +164,7 @@ fn a_kind_that_cannot_be_is_named() {
         held.entries[0].stamp.store(1, Ordering::Relaxed);
         assert_eq!(
             pop(&Consumer::new(), held.queue(), nowhere),
-            Err(EntryFault::Kind { said })
+            Err(Misbehaviour::EntryKind { said })
         );
     }
 }
