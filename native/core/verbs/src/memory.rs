@@ -31,17 +31,13 @@ impl Pages {
     pub fn discard(&self, range: Range<usize>) {
         // SAFETY: sysconf only reads; the page size is a power of two that fits.
         let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
-        let (start, end) = (
-            range.start.next_multiple_of(page),
-            range.end.min(self.bytes()) / page * page,
-        );
+        let start = range.start.next_multiple_of(page);
+        let end = range.end.min(self.bytes()) / page * page;
         if start < end {
+            let bytes = end - start;
             // SAFETY: the range lies inside of this private anonymous mapping, whose bytes are only copied through raw
             // pointers: they become zeros, and stay accessible. If it fails the pages stay.
-            let _stays = unsafe {
-                self.0
-                    .unchecked_advise_range(UncheckedAdvice::DontNeed, start, end - start)
-            };
+            let _stays = unsafe { self.0.unchecked_advise_range(UncheckedAdvice::DontNeed, start, bytes) };
         }
     }
 
@@ -92,32 +88,73 @@ impl HostMemory {
                 ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0
             }
         };
-        let HostMemory(pages) = self;
-        // SAFETY: the range is a mapping of this process, which lives until the region is deregistered (it holds it).
-        let raw = unsafe { ibv_reg_mr(pd.raw().as_ptr(), pages.base().cast(), pages.bytes(), flags as i32) };
-        Ok(MemoryRegion {
-            raw: NonNull::new(raw).ok_or_else(|| VerbsError::last("registering memory"))?,
-            pages: Arc::new(pages),
-            _pd: Arc::clone(pd),
-        })
+        let pages = self.into_pages();
+        let range = 0..pages.bytes();
+        Registration::new(pd, &pages, range, flags).map(MemoryRegion)
     }
 }
 
-/// Memory that a device may touch at any time.
+/// Pages that are registered, and pinned.
 ///
 /// # Invariants
 ///
-/// `raw` is the registration of all of `pages`, on `pd`'s device, until drop.
-pub struct MemoryRegion {
+/// `raw` is the registration of a range of `pages`, on `_pd`'s device, until drop.
+pub(crate) struct Registration {
     raw: NonNull<ibv_mr>,
     pages: Arc<Pages>,
     _pd: Arc<ProtectionDomain>,
 }
 
 // SAFETY: libibverbs may be called from any thread; the keys that are read from the registration do not change.
-unsafe impl Send for MemoryRegion {}
+unsafe impl Send for Registration {}
 // SAFETY: as above; the pages are only copied from and to.
-unsafe impl Sync for MemoryRegion {}
+unsafe impl Sync for Registration {}
+
+impl Registration {
+    /// `access`: of `ibv_reg_mr(3)`.
+    ///
+    /// # Panics
+    ///
+    /// When the range is not inside of the pages.
+    pub(crate) fn new(
+        pd: &Arc<ProtectionDomain>,
+        pages: &Arc<Pages>,
+        range: Range<usize>,
+        access: u32,
+    ) -> Result<Registration, VerbsError> {
+        assert!(pages.contains(range.start, range.len()), "a range inside of its pages");
+        // SAFETY: the range is inside of a mapping of this process, which lives until it is deregistered: the value
+        // holds it.
+        let raw = unsafe {
+            let start = pages.base().add(range.start);
+            ibv_reg_mr(pd.raw().as_ptr(), start.cast(), range.len(), access as i32)
+        };
+        Ok(Registration {
+            raw: NonNull::new(raw).ok_or_else(|| VerbsError::last("registering memory"))?,
+            pages: Arc::clone(pages),
+            _pd: Arc::clone(pd),
+        })
+    }
+
+    pub(crate) fn raw(&self) -> NonNull<ibv_mr> {
+        self.raw
+    }
+
+    pub(crate) fn pages(&self) -> &Arc<Pages> {
+        &self.pages
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        // SAFETY: registered in `new`, deregistered once before `pages` is dropped. Work requests that name it and are
+        // still under way fail; the device does not touch the pages afterwards.
+        let _ = unsafe { ibv_dereg_mr(self.raw.as_ptr()) };
+    }
+}
+
+/// Memory that a device may touch at any time: all of its pages are registered.
+pub struct MemoryRegion(Registration);
 
 /// A scatter/gather element (`ibv_sge`): a part of a memory region, for a work request.
 #[derive(Debug, Clone, Copy)]
@@ -148,12 +185,12 @@ impl MemoryRegion {
     /// The key by which the peer names the region.
     pub fn remote_key(&self) -> u32 {
         // SAFETY: registered until drop.
-        unsafe { self.raw.as_ref().rkey }
+        unsafe { self.0.raw.as_ref().rkey }
     }
 
     /// The pages below, which may outlive the registration.
     pub fn pages(&self) -> &Arc<Pages> {
-        &self.pages
+        &self.0.pages
     }
 
     /// A part of the region.
@@ -162,12 +199,12 @@ impl MemoryRegion {
     ///
     /// If the part is not inside of the region.
     pub fn sge(&self, offset: usize, bytes: usize) -> Sge {
-        assert!(self.pages.contains(offset, bytes), "a part inside of its region");
+        assert!(self.0.pages.contains(offset, bytes), "a part inside of its region");
         Sge {
-            address: self.pages.base() as u64 + offset as u64,
+            address: self.0.pages.base() as u64 + offset as u64,
             bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
             // SAFETY: registered until drop.
-            key: unsafe { self.raw.as_ref().lkey },
+            key: unsafe { self.0.raw.as_ref().lkey },
         }
     }
 
@@ -177,10 +214,10 @@ impl MemoryRegion {
     ///
     /// When that is not inside.
     pub fn write(&self, offset: usize, from: &[u8]) {
-        assert!(self.pages.contains(offset, from.len()), "a copy inside of its region");
+        assert!(self.0.pages.contains(offset, from.len()), "a copy inside of its region");
         // SAFETY: the target is inside of the mapping; no reference to the mapping exists anywhere, so `from` is
         // elsewhere.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.pages.base().add(offset), from.len()) };
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.0.pages.base().add(offset), from.len()) };
     }
 
     /// Copies from `offset` to `to`.
@@ -189,16 +226,8 @@ impl MemoryRegion {
     ///
     /// When that is not inside.
     pub fn read(&self, offset: usize, to: &mut [u8]) {
-        assert!(self.pages.contains(offset, to.len()), "a copy inside of its region");
+        assert!(self.0.pages.contains(offset, to.len()), "a copy inside of its region");
         // SAFETY: as in `write`, the other way round.
-        unsafe { std::ptr::copy_nonoverlapping(self.pages.base().add(offset), to.as_mut_ptr(), to.len()) };
-    }
-}
-
-impl Drop for MemoryRegion {
-    fn drop(&mut self) {
-        // SAFETY: registered in `register`, deregistered once before `pages` is dropped. Work requests that name it and
-        // are still under way fail; the device does not touch the pages afterwards.
-        let _ = unsafe { ibv_dereg_mr(self.raw.as_ptr()) };
+        unsafe { std::ptr::copy_nonoverlapping(self.0.pages.base().add(offset), to.as_mut_ptr(), to.len()) };
     }
 }

@@ -6,12 +6,12 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rdma_sys::{
-    bind_mw_t, bind_mw_tso_union_t, ibv_access_flags, ibv_alloc_mw, ibv_dealloc_mw, ibv_dereg_mr, ibv_mr, ibv_mw,
-    ibv_mw_bind_info, ibv_mw_type, ibv_reg_mr,
+    bind_mw_t, bind_mw_tso_union_t, ibv_access_flags, ibv_alloc_mw, ibv_dealloc_mw, ibv_mw, ibv_mw_bind_info,
+    ibv_mw_type,
 };
 
 use crate::VerbsError;
-use crate::memory::Pages;
+use crate::memory::{Pages, Registration};
 use crate::pd::ProtectionDomain;
 
 /// A window, and the memory region below it. Each window has a region of its own, as soft-RoCE checks a write against
@@ -19,14 +19,12 @@ use crate::pd::ProtectionDomain;
 ///
 /// # Invariants
 ///
-/// `region` is the registration of `range` of `pages`, which only a window lets the peer write; `window` is a window of
-/// type 2. Both on `_pd`'s device, until drop.
+/// `region` is the registration of `range`, which only a window lets the peer write; `window` is a window of type 2 on
+/// the same device, until drop.
 pub struct MemoryWindow {
     window: NonNull<ibv_mw>,
-    region: NonNull<ibv_mr>,
-    pages: Arc<Pages>,
+    region: Registration,
     range: Range<usize>,
-    _pd: Arc<ProtectionDomain>,
 }
 
 // SAFETY: libibverbs may be called from any thread; the window's key is changed only through a unique reference.
@@ -43,29 +41,14 @@ impl MemoryWindow {
         pages: &Arc<Pages>,
         range: Range<usize>,
     ) -> Result<MemoryWindow, VerbsError> {
-        assert!(pages.contains(range.start, range.len()), "a range inside of its pages");
         let access = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 | ibv_access_flags::IBV_ACCESS_MW_BIND.0;
-        // SAFETY: the range is inside of a mapping of this process, which lives until the region is deregistered: the
-        // value holds it.
-        let region = unsafe {
-            let start = pages.base().add(range.start);
-            ibv_reg_mr(pd.raw().as_ptr(), start.cast(), range.len(), access as i32)
-        };
-        let region = NonNull::new(region).ok_or_else(|| VerbsError::last("registering memory"))?;
+        let region = Registration::new(pd, pages, range.clone(), access)?;
         // SAFETY: a protection domain that lives. Where the provider has no windows, the function says so.
         let window = unsafe { ibv_alloc_mw(pd.raw().as_ptr(), ibv_mw_type::IBV_MW_TYPE_2) };
-        let Some(window) = NonNull::new(window) else {
-            let failed = VerbsError::last("allocating a memory window");
-            // SAFETY: registered above, and nothing uses it.
-            let _ = unsafe { ibv_dereg_mr(region.as_ptr()) };
-            return Err(failed);
-        };
         Ok(MemoryWindow {
-            window,
+            window: NonNull::new(window).ok_or_else(|| VerbsError::last("allocating a memory window"))?,
             region,
-            pages: Arc::clone(pages),
             range,
-            _pd: Arc::clone(pd),
         })
     }
 
@@ -82,7 +65,7 @@ impl MemoryWindow {
 
     /// The address at which it begins once it is bound, in this side's address space.
     pub fn address(&self) -> u64 {
-        self.pages.base() as u64 + self.range.start as u64
+        self.region.pages().base() as u64 + self.range.start as u64
     }
 
     /// The work request's part that binds it to all of its range, for writing by the peer.
@@ -92,7 +75,7 @@ impl MemoryWindow {
                 mw: self.window.as_ptr(),
                 rkey: key,
                 bind_info: ibv_mw_bind_info {
-                    mr: self.region.as_ptr(),
+                    mr: self.region.raw().as_ptr(),
                     addr: self.address(),
                     length: self.range.len() as u64,
                     mw_access_flags: ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0,
@@ -111,12 +94,9 @@ impl MemoryWindow {
 
 impl Drop for MemoryWindow {
     fn drop(&mut self) {
-        // SAFETY: allocated and registered in `allocate`, freed once, the window before its region, before `pages` is
-        // dropped. Work requests that name them and are still under way fail; no peer writes the pages afterwards.
-        unsafe {
-            let _ = ibv_dealloc_mw(self.window.as_ptr());
-            let _ = ibv_dereg_mr(self.region.as_ptr());
-        }
+        // SAFETY: allocated in `allocate`, freed once, before its region is dropped. Work requests that name it and are
+        // still under way fail; no peer writes the pages afterwards.
+        let _ = unsafe { ibv_dealloc_mw(self.window.as_ptr()) };
     }
 }
 
