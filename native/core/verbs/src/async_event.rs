@@ -40,17 +40,15 @@ pub fn take(device: Device<'_>) -> Result<Option<AsyncEvent>, VerbsError> {
         return nothing_yet(VerbsError::last("asking a device for an event")).map(|()| None);
     }
     let (kind, concerns) = concerns(&event);
-    let what = if kind <= ibv_event_type::IBV_EVENT_WQ_FATAL as u32 {
+    let text = match kind <= ibv_event_type::IBV_EVENT_WQ_FATAL as u32 {
         // SAFETY: the kind is one that the enum has.
-        let text = unsafe { ibv_event_type_str(event.event_type) };
-        if text.is_null() {
-            format!("event {kind}")
-        } else {
-            // SAFETY: not null, and a C string that lives for ever.
-            unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
-        }
-    } else {
-        format!("event {kind}")
+        true => unsafe { ibv_event_type_str(event.event_type) },
+        false => std::ptr::null(),
+    };
+    let what = match text.is_null() {
+        true => format!("event {kind}"),
+        // SAFETY: not null, and a C string that lives for ever.
+        false => unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned(),
     };
     // SAFETY: an event of `ibv_get_async_event`, acknowledged once.
     unsafe { ibv_ack_async_event(&raw mut event) };

@@ -96,17 +96,10 @@ impl CompletionQueue {
     pub fn create(channel: &Arc<CompletionChannel>, entries: u32) -> Result<CompletionQueue, VerbsError> {
         const DOING: &str = "creating a completion queue";
         let device = channel.id.device().ok_or(VerbsError::of(DOING, libc::ENODEV))?;
+        let context = device.context().as_ptr();
         let entries = i32::try_from(entries).map_err(|_| VerbsError::of(DOING, libc::EINVAL))?;
         // SAFETY: an open context and a channel of the same device.
-        let raw = unsafe {
-            ibv_create_cq(
-                device.context().as_ptr(),
-                entries,
-                std::ptr::null_mut(),
-                channel.raw.as_ptr(),
-                0,
-            )
-        };
+        let raw = unsafe { ibv_create_cq(context, entries, std::ptr::null_mut(), channel.raw.as_ptr(), 0) };
         Ok(CompletionQueue {
             raw: NonNull::new(raw).ok_or_else(|| VerbsError::last(DOING))?,
             _channel: Arc::clone(channel),

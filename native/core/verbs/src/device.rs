@@ -40,7 +40,7 @@ pub struct DeviceLimits {
     pub ports: u8,
     /// True if it has memory windows of type 2.
     pub windows: bool,
-    /// True if it is the kernel's rxe, whose vendor number is 0.
+    /// True if it is the kernel's rxe.
     pub is_soft_roce: bool,
 }
 
@@ -60,7 +60,7 @@ pub struct PortState {
 const WINDOWS: u32 =
     ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2A.0 | ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0;
 
-/// The directory in which devices have the number of their vendor.
+/// The vendor number of the kernel's rxe: `RXE_VENDOR_ID` in rxe_param.h.
 const SOFT_ROCE: u32 = 0xff_ffff;
 
 impl<'a> Device<'a> {

@@ -201,12 +201,13 @@ impl QueuePair {
         signalled: bool,
     ) -> Result<(), VerbsError> {
         let mut sges = [Sge::NONE.raw(); SGES_MAX];
-        let (count, mut flags) = match source {
+        let mut request = request(number, ibv_wr_opcode::IBV_WR_SEND, signalled);
+        request.num_sge = match source {
             Source::Region(from) => {
                 for (place, sge) in sges[..from.len()].iter_mut().zip(from) {
                     *place = sge.raw();
                 }
-                (from.len(), 0)
+                from.len() as i32
             }
             Source::Inline(bytes) => {
                 sges[0] = ibv_sge {
@@ -214,47 +215,30 @@ impl QueuePair {
                     length: bytes.len() as u32,
                     lkey: 0,
                 };
-                (1, ibv_send_flags::IBV_SEND_INLINE.0)
+                request.send_flags |= ibv_send_flags::IBV_SEND_INLINE.0;
+                1
             }
         };
-        if signalled {
-            flags |= ibv_send_flags::IBV_SEND_SIGNALED.0;
-        }
-        // SAFETY: all zeros are a value of this C struct of numbers and pointers.
-        let mut request: ibv_send_wr = unsafe { std::mem::zeroed() };
-        request.wr_id = number;
         request.sg_list = sges.as_mut_ptr();
-        request.num_sge = count as i32;
-        request.send_flags = flags;
-        request.opcode = match operation {
-            Operation::Send => ibv_wr_opcode::IBV_WR_SEND,
-            Operation::Write {
-                key,
-                address,
-                immediate,
-            } => {
-                request.wr = wr_t {
-                    rdma: rdma_t {
-                        remote_addr: address,
-                        rkey: key,
-                    },
-                };
-                match immediate {
-                    Some(word) => {
-                        request.imm_data_invalidated_rkey_union =
-                            imm_data_invalidated_rkey_union_t { imm_data: word.to_be() };
-                        ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM
-                    }
-                    None => ibv_wr_opcode::IBV_WR_RDMA_WRITE,
-                }
+        if let Operation::Write {
+            key,
+            address,
+            immediate,
+        } = operation
+        {
+            request.wr = wr_t {
+                rdma: rdma_t {
+                    remote_addr: address,
+                    rkey: key,
+                },
+            };
+            request.opcode = ibv_wr_opcode::IBV_WR_RDMA_WRITE;
+            if let Some(word) = immediate {
+                request.opcode = ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM;
+                request.imm_data_invalidated_rkey_union = imm_data_invalidated_rkey_union_t { imm_data: word.to_be() };
             }
-        };
-        let mut refused = std::ptr::null_mut();
-        // SAFETY: a queue pair that lives. The list of elements is copied before the call returns; inline bytes too.
-        // The bytes that the device fetches later lie in registered memory, which it does not touch after the
-        // deregistration.
-        let result = unsafe { ibv_post_send(self.raw.as_ptr(), &raw mut request, &raw mut refused) };
-        check_errno("posting a send", result)
+        }
+        self.post_request(&mut request, "posting a send")
     }
 
     /// Posts the bind of `window`, which must not be bound any more when the device comes to the request. From then on
@@ -281,10 +265,13 @@ impl QueuePair {
         self.post_request(&mut request, "invalidating a memory window")
     }
 
-    /// Posts a request that has no bytes to fetch. All objects that it names must live.
+    /// Posts a request. All objects that it names, its list of elements and inline bytes must live.
+    #[inline]
     fn post_request(&self, request: &mut ibv_send_wr, doing: &'static str) -> Result<(), VerbsError> {
         let mut refused = std::ptr::null_mut();
-        // SAFETY: a queue pair that lives; the request is copied before the call returns.
+        // SAFETY: a queue pair that lives. The request, its list of elements and inline bytes are copied before the
+        // call returns. The bytes that the device fetches later lie in registered memory, which it does not touch after
+        // the deregistration.
         let result = unsafe { ibv_post_send(self.raw.as_ptr(), request, &raw mut refused) };
         check_errno(doing, result)
     }
