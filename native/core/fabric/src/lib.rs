@@ -389,12 +389,24 @@ pub struct ListenOptions {
 }
 
 impl ListenOptions {
-    /// The ports to try, in order. 0, any free one, comes several times: a listener on several addresses or fabrics may
-    /// find that the port of the first one is taken for the second.
-    pub fn ports_to_try(&self) -> Vec<u16> {
-        match *self.ports.end() {
-            0 => vec![0; 20],
-            _ => self.ports.clone().collect(),
+    /// Calls `listen` with one port after the other, until it returns Some. None: the port is taken. 0, any free port,
+    /// comes several times: a listener on several addresses or fabrics may find that the port of the first one is taken
+    /// for the second.
+    pub fn on_first_free<T>(
+        &self,
+        mut listen: impl FnMut(u16) -> Result<Option<T>, FabricError>,
+    ) -> Result<T, FabricError> {
+        let (first, last) = (*self.ports.start(), *self.ports.end());
+        let ports = if last == 0 {
+            vec![0; 20]
+        } else {
+            self.ports.clone().collect()
+        };
+        for port in ports {
+            if let Some(listener) = listen(port)? {
+                return Ok(listener);
+            }
         }
+        Err(FabricError::PortsTaken { first, last })
     }
 }

@@ -45,40 +45,31 @@ impl AutoFabric {
             FabricName::Shm => Ok(chosen(connect(&ShmFabric)?, given("the option fabric is shm"))),
             FabricName::Verbs => Ok(chosen(connect(&VerbsFabric)?, given("the option fabric is verbs"))),
             FabricName::Tcp => Ok(chosen(connect(&TcpFabric)?, given("the option fabric is tcp"))),
-            FabricName::Auto if is_local(to.ip()) => {
-                // No process listens over shm if the peer is in another container with this host's address, or has no
-                // shm.
-                let nobody = match connect(&ShmFabric) {
-                    Ok(qp) => return Ok(chosen(qp, "the same host")),
-                    Err(error @ FabricError::Refused(_)) => error,
-                    Err(error) => return Err(error),
+            FabricName::Auto => {
+                // `unreached`: no process listens over shm if the peer is in another container with this host's
+                // address, or has no shm.
+                let (why, unreached) = match is_local(to.ip()).then(|| connect(&ShmFabric)) {
+                    None => ("another host", None),
+                    Some(Ok(qp)) => return Ok(chosen(qp, "the same host")),
+                    Some(Err(error @ FabricError::Refused(_))) => {
+                        ("the same host, where nobody listens over shm", Some(error))
+                    }
+                    Some(Err(error)) => return Err(error),
                 };
-                let why = "the same host, where nobody listens over shm";
                 let without_device = match connect(&VerbsFabric) {
                     Ok(qp) => return Ok(chosen(qp, why)),
                     Err(error) if leads_nowhere(&error) => error,
                     Err(error) => return Err(error),
                 };
-                match connect(&TcpFabric) {
-                    Ok(qp) => Ok(chosen(qp, &format!("{why}, and {without_device}"))),
-                    Err(error) if leads_nowhere(&error) => Err(nobody),
-                    Err(error) => Err(error),
-                }
-            }
-            FabricName::Auto => {
-                let without_device = match connect(&VerbsFabric) {
-                    Ok(qp) => return Ok(chosen(qp, "another host")),
-                    Err(error) if leads_nowhere(&error) => error,
-                    Err(error) => return Err(error),
-                };
-                match connect(&TcpFabric) {
-                    Ok(qp) => Ok(chosen(qp, &format!("another host, and {without_device}"))),
-                    Err(FabricError::NoRoute(over_tcp)) => Err(FabricError::NoRoute(format!(
+                match (connect(&TcpFabric), unreached) {
+                    (Ok(qp), _) => Ok(chosen(qp, &format!("{why}, and {without_device}"))),
+                    (Err(error), Some(over_shm)) if leads_nowhere(&error) => Err(over_shm),
+                    (Err(FabricError::NoRoute(over_tcp)), None) => Err(FabricError::NoRoute(format!(
                         "no fabric leads to {}: shared memory does not, it is another host; {without_device}; and \
                          {over_tcp}",
                         to.ip()
                     ))),
-                    Err(error) => Err(error),
+                    (Err(error), _) => Err(error),
                 }
             }
         }
@@ -104,7 +95,10 @@ impl Fabric for AutoFabric {
             FabricName::Shm => ShmFabric.listen(options),
             FabricName::Verbs => VerbsFabric.listen(options),
             FabricName::Tcp => TcpFabric.listen(options),
-            FabricName::Auto => listen_on_all(options),
+            FabricName::Auto => {
+                let listener = options.on_first_free(|port| listen_on_all(options, port))?;
+                Ok(Box::new(listener))
+            }
         }
     }
 
@@ -120,105 +114,79 @@ impl Fabric for AutoFabric {
     }
 }
 
-fn listen_on_all(options: &ListenOptions) -> Result<Box<dyn Listener>, FabricError> {
-    let (first, last) = (*options.ports.start(), *options.ports.end());
-    for port in options.ports_to_try() {
-        if let Some(listeners) = Listeners::open(options, port)? {
-            return Ok(Box::new(AutoListener::new(listeners)?));
-        }
-    }
-    Err(FabricError::PortsTaken { first, last })
-}
-
-/// The listeners of one port, and the reasons for fabrics without one.
-struct Listeners {
-    open: Vec<Box<dyn Listener>>,
-    left_out: Vec<String>,
-}
-
-impl Listeners {
-    /// None: the port is taken over one of the fabrics. If verbs or TCP fails for another reason, such as a missing
-    /// device, peers connect over the other fabrics.
-    fn open(options: &ListenOptions, port: u16) -> Result<Option<Listeners>, FabricError> {
-        let on = |port| ListenOptions {
-            ports: port..=port,
-            ..options.clone()
-        };
-        let shm = match ShmFabric.listen(&on(port)) {
-            Ok(shm) => shm,
-            Err(FabricError::PortsTaken { .. }) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let options = on(shm.port());
-        let mut listeners = Listeners {
-            open: vec![shm],
-            left_out: Vec::new(),
-        };
-        let tcp = match TcpFabric.listen(&options) {
-            Err(FabricError::PortsTaken { .. }) => return Ok(None),
-            tcp => tcp,
-        };
-        let verbs = VerbsFabric.check().and_then(|()| VerbsFabric.listen(&options));
-        let (verbs, tcp) = match (verbs, tcp) {
-            (Err(FabricError::PortsTaken { .. }), Ok(tcp)) => {
-                // A port over iWARP is a port of TCP, so the two exclude each other: verbs is worth more.
-                drop(tcp);
-                match VerbsFabric.listen(&options) {
-                    Err(FabricError::PortsTaken { .. }) => return Ok(None),
-                    verbs => (
-                        verbs,
-                        Err(FabricError::NoRoute("over iWARP the port is taken by verbs".into())),
-                    ),
-                }
+/// Listens on `port` over all fabrics. None: the port is taken over one of them. If verbs or TCP fails for another
+/// reason, such as a missing device, peers connect over the other fabrics.
+fn listen_on_all(options: &ListenOptions, port: u16) -> Result<Option<AutoListener>, FabricError> {
+    let on = |port| ListenOptions {
+        ports: port..=port,
+        ..options.clone()
+    };
+    let shm = match ShmFabric.listen(&on(port)) {
+        Ok(shm) => shm,
+        Err(FabricError::PortsTaken { .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let options = on(shm.port());
+    let tcp = match TcpFabric.listen(&options) {
+        Err(FabricError::PortsTaken { .. }) => return Ok(None),
+        tcp => tcp,
+    };
+    let verbs = VerbsFabric.check().and_then(|()| VerbsFabric.listen(&options));
+    let (verbs, tcp) = match (verbs, tcp) {
+        (Err(FabricError::PortsTaken { .. }), Ok(tcp)) => {
+            // A port over iWARP is a port of TCP, so the two exclude each other: verbs is worth more.
+            drop(tcp);
+            match VerbsFabric.listen(&options) {
+                Err(FabricError::PortsTaken { .. }) => return Ok(None),
+                verbs => (
+                    verbs,
+                    Err(FabricError::NoRoute("over iWARP the port is taken by verbs".into())),
+                ),
             }
-            (Err(FabricError::PortsTaken { .. }), Err(_)) => return Ok(None),
-            others => others,
-        };
-        listeners.add(verbs);
-        listeners.add(tcp);
-        Ok(Some(listeners))
-    }
-
-    fn add(&mut self, listener: Result<Box<dyn Listener>, FabricError>) {
+        }
+        (Err(FabricError::PortsTaken { .. }), Err(_)) => return Ok(None),
+        others => others,
+    };
+    let (mut open, mut left_out) = (vec![shm], Vec::new());
+    for listener in [verbs, tcp] {
         match listener {
-            Ok(listener) => self.open.push(listener),
-            Err(error) => self.left_out.push(error.to_string()),
+            Ok(listener) => open.push(listener),
+            Err(error) => left_out.push(error.to_string()),
         }
     }
-
-    /// The fabrics of the port, and the reasons for those left out, in words.
-    fn over(&self) -> String {
-        let open: Vec<String> = self.open.iter().map(|listener| listener.over()).collect();
-        let open = open.join(" and ");
-        match self.left_out.is_empty() {
-            true => open,
-            false => format!("{open} only; {}", self.left_out.join("; ")),
-        }
-    }
+    AutoListener::new(open, &left_out).map(Some)
 }
 
 /// The listeners of one port, at least one.
 struct AutoListener {
     listeners: Vec<Box<dyn Listener>>,
-    /// Readable when one of them is.
     events: OwnedFd,
+    /// The fabrics of the port, and the reasons for those left out, in words.
     over: String,
     /// Index of the listener that the next call asks first: each has its turn, so that none starves.
     first: usize,
 }
 
 impl AutoListener {
-    fn new(listeners: Listeners) -> Result<AutoListener, FabricError> {
+    fn new(listeners: Vec<Box<dyn Listener>>, left_out: &[String]) -> Result<AutoListener, FabricError> {
         let system = |errno: rustix::io::Errno| FabricError::system("watching several listeners", errno);
         let events = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
-        for listener in &listeners.open {
+        for listener in &listeners {
             let data = epoll::EventData::new_u64(0);
             epoll::add(&events, listener.event_fd(), data, epoll::EventFlags::IN).map_err(system)?;
         }
+        let mut over = listeners
+            .iter()
+            .map(|listener| listener.over())
+            .collect::<Vec<_>>()
+            .join(" and ");
+        if !left_out.is_empty() {
+            over = format!("{over} only; {}", left_out.join("; "));
+        }
         Ok(AutoListener {
-            over: listeners.over(),
-            listeners: listeners.open,
+            listeners,
             events,
+            over,
             first: 0,
         })
     }
@@ -309,15 +277,12 @@ mod tests {
             })
         };
         for open in [[true, false], [false, true]] {
-            let open = open.map(listener).into();
-            let left_out = Vec::new();
-            let mut port = AutoListener::new(Listeners { open, left_out }).expect("a descriptor");
+            let mut port = AutoListener::new(open.map(listener).into(), &[]).expect("a descriptor");
             assert!(matches!(port.poll_accept(), Some(Err(FabricError::DeviceRemoved))));
             assert!(!port.is_over());
             assert!(port.poll_accept().is_none());
         }
-        let (open, left_out) = (vec![listener(true)], Vec::new());
-        let mut port = AutoListener::new(Listeners { open, left_out }).expect("a descriptor");
+        let mut port = AutoListener::new(vec![listener(true)], &[]).expect("a descriptor");
         assert!(port.poll_accept().is_some());
         assert!(port.is_over(), "none is left");
     }
