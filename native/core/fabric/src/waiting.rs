@@ -8,6 +8,18 @@ use rustix::io::Errno;
 
 use crate::FabricError;
 
+/// Fails once the peer's socket has one of `signs`, or an end that poll(2) reports without being asked.
+pub fn check_peer(socket: BorrowedFd<'_>, signs: PollFlags) -> Result<(), FabricError> {
+    match poll(
+        &mut [PollFd::from_borrowed_fd(socket, signs)],
+        Some(&Timespec::default()),
+    ) {
+        Ok(0) | Err(Errno::INTR) => Ok(()),
+        Ok(_) => Err(FabricError::PeerGone),
+        Err(errno) => Err(FabricError::system("looking after the peer", errno)),
+    }
+}
+
 /// Blocks until one of `fds` is readable, the deadline has passed (None: as long as it takes), or a signal came.
 pub fn until_readable(
     fds: &[BorrowedFd<'_>],

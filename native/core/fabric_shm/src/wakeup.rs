@@ -17,9 +17,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use inet_rdma_fabric::crash::EndsAtCrash;
-use inet_rdma_fabric::{FabricError, Misbehaviour, threads};
+use inet_rdma_fabric::{FabricError, Misbehaviour, threads, waiting};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::{PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, sockopt};
 
@@ -60,12 +60,7 @@ impl Watch {
     /// Fails once the peer has disconnected, or its process has ended.
     pub(crate) fn check_alive(&self) -> Result<(), FabricError> {
         // Without flags the kernel reports the end of both directions. A wake-up ends one.
-        let mut watched = [PollFd::new(&self.watched, PollFlags::empty())];
-        match rustix::event::poll(&mut watched, Some(&NOW)) {
-            Ok(0) | Err(Errno::INTR) => Ok(()),
-            Ok(_) => Err(FabricError::PeerGone),
-            Err(errno) => Err(FabricError::system("looking after the peer", errno)),
-        }
+        waiting::check_peer(self.watched.as_fd(), PollFlags::empty())
     }
 
     /// Ends it: its event fd becomes readable.
@@ -127,7 +122,6 @@ impl Drop for Waker {
     }
 }
 
-/// Takes an event of an epoll set. None: there is none.
 fn taken(events: &OwnedFd) -> Option<EventFlags> {
     let mut event = [MaybeUninit::<Event>::uninit()];
     let (taken, _) = epoll::wait(events, &mut event, Some(&NOW)).ok()?;
@@ -200,6 +194,7 @@ fn is_supported() -> Result<bool, Errno> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::event::PollFd;
     use rustix::net::SendFlags;
 
     use super::*;

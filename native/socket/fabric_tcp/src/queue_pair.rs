@@ -6,15 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use inet_rdma_fabric::crash::EndsAtCrash;
-use inet_rdma_fabric::lingering;
 use inet_rdma_fabric::{
     Capabilities, Completion, Exposer, FabricError, FabricName, Memory, Parameters, QueuePair, Safeguard, Transport,
-    WriteRoom,
+    WriteRoom, lingering, waiting,
 };
 use inet_rdma_stream::{CONTROL_BYTES, Hello, Notice, RemoteAddress};
 use parking_lot::Mutex;
-use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::io::Errno;
+use rustix::event::PollFlags;
 
 use crate::frame::{TransferHead, emit_control};
 use crate::grants::{Grants, RING_KEY, TcpExposer, expose_ring};
@@ -75,7 +73,6 @@ pub(crate) struct TcpQueuePair {
     _ends_at_crash: EndsAtCrash,
     socket: Arc<OwnedFd>,
     interest: Interest,
-    /// Own address and peer's.
     addresses: (SocketAddr, SocketAddr),
     grants: Arc<Grants>,
     exposer: Arc<TcpExposer>,
@@ -226,13 +223,7 @@ impl QueuePair for TcpQueuePair {
 
     fn check_alive(&self) -> Result<(), FabricError> {
         self.check_open()?;
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let socket = PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::RDHUP);
-        match rustix::event::poll(&mut [socket], Some(&now)) {
-            Ok(0) | Err(Errno::INTR) => Ok(()),
-            Ok(_) => Err(FabricError::PeerGone),
-            Err(errno) => Err(FabricError::system("looking after the peer", errno)),
-        }
+        waiting::check_peer(self.socket.as_fd(), PollFlags::RDHUP)
     }
 
     fn disconnect(&self) {
