@@ -10,7 +10,6 @@ use crate::windows::Cell;
 
 /// A work request that must be posted in the order of requests.
 pub(crate) enum Request {
-    /// A control message.
     Control([u8; CONTROL_BYTES]),
     /// Binds a window with this key.
     Bind(Arc<Cell>, u32),
@@ -72,7 +71,6 @@ impl Backlog {
         Ok(())
     }
 
-    /// Takes the oldest request.
     pub(crate) fn pop(&mut self) -> Option<Request> {
         let request = self.waiting.pop_front()?;
         if let Request::Control(_) = request {

@@ -9,13 +9,11 @@
 //! connections do not keep others from growing, and none keeps a new connection off the device. Connections give
 //! memory of later requests back when it is idle; a connection whose request is refused goes on with its present ring.
 
-use std::sync::Arc;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use inet_rdma_fabric::FabricError;
 
-/// The purpose of the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
     /// A connection cannot be made without it.
@@ -33,11 +31,11 @@ const SHARE_PARTS: u64 = 2;
 /// The part of the machine's memory (1/4) that is the bound where neither an option nor the system sets one.
 const MEMORY_PARTS: u64 = 4;
 
-static PROCESS: Budget = Budget::new();
+static PROCESS: Budget = Budget(AtomicU64::new(0));
 
 /// Bytes that this process has pinned.
 pub fn pinned_bytes() -> u64 {
-    PROCESS.pinned.load(Ordering::Relaxed)
+    PROCESS.0.load(Ordering::Relaxed)
 }
 
 /// The bound where the option `pinned_max_bytes` is 0: the bytes that the process may lock, at most a quarter of the
@@ -45,10 +43,12 @@ pub fn pinned_bytes() -> u64 {
 fn default_bytes() -> u64 {
     static DEFAULT: OnceLock<u64> = OnceLock::new();
     *DEFAULT.get_or_init(|| {
-        let memory = memory_bytes() / MEMORY_PARTS;
+        let system = rustix::system::sysinfo();
+        let memory = (system.totalram as u64).saturating_mul(system.mem_unit.into()) / MEMORY_PARTS;
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
         match may_lock_all() {
             true => memory,
-            false => locked_limit().map_or(memory, |limit| limit.min(memory)),
+            false => limit.map_or(memory, |limit| limit.min(memory)),
         }
     })
 }
@@ -67,28 +67,20 @@ pub(crate) fn take(bytes: usize, need: Need, max: u64, own: &Arc<AtomicU64>) -> 
 /// Pinned bytes of a connection, which count until this is dropped.
 pub(crate) struct Charge {
     bytes: u64,
-    /// The bytes of its connection.
     own: Arc<AtomicU64>,
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
         self.own.fetch_sub(self.bytes, Ordering::Relaxed);
-        PROCESS.pinned.fetch_sub(self.bytes, Ordering::Relaxed);
+        PROCESS.0.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
-struct Budget {
-    pinned: AtomicU64,
-}
+#[derive(Default)]
+struct Budget(AtomicU64);
 
 impl Budget {
-    const fn new() -> Budget {
-        Budget {
-            pinned: AtomicU64::new(0),
-        }
-    }
-
     fn take(&self, bytes: u64, need: Need, max: u64) -> Result<(), FabricError> {
         let fits = |pinned: u64| {
             let sum = pinned.checked_add(bytes)?;
@@ -102,20 +94,11 @@ impl Budget {
             fits.then_some(sum)
         };
         // Relaxed: the count orders nothing else.
-        let taken = self.pinned.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);
+        let taken = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);
         taken
             .map(|_| ())
             .map_err(|pinned| FabricError::PinnedLimit { bytes, pinned, max })
     }
-}
-
-fn locked_limit() -> Option<u64> {
-    rustix::process::getrlimit(rustix::process::Resource::Memlock).current
-}
-
-fn memory_bytes() -> u64 {
-    let system = rustix::system::sysinfo();
-    (system.totalram as u64).saturating_mul(system.mem_unit.into())
 }
 
 /// Whether the kernel sets this process no limit: it has CAP_IPC_LOCK in the first user namespace.
@@ -146,7 +129,7 @@ mod tests {
 
     #[test]
     fn sixty_four_kib_hold_no_connection() {
-        let budget = Budget::new();
+        let budget = Budget::default();
         let refused = budget.take(160 * KIB, Need::First, 64 * KIB);
         let expected = FabricError::PinnedLimit {
             bytes: 160 * KIB,
@@ -154,14 +137,14 @@ mod tests {
             max: 64 * KIB,
         };
         assert_eq!(refused, Err(expected));
-        assert_eq!(budget.pinned.load(Ordering::Relaxed), 0);
+        assert_eq!(budget.0.load(Ordering::Relaxed), 0);
     }
 
     #[test]
     fn eight_mib_hold_new_connections_whatever_the_others_have_grown_to() {
-        let budget = Budget::new();
+        let budget = Budget::default();
         assert_eq!(fill(&budget, 160 * KIB, Need::First, 8 * MIB), 51);
-        let budget = Budget::new();
+        let budget = Budget::default();
         let grown = fill(&budget, 512 * KIB, Need::More, 8 * MIB) as u64 * 512 * KIB;
         assert!((4 * MIB..=6 * MIB).contains(&grown), "{grown}");
         assert!(fill(&budget, 160 * KIB, Need::First, 8 * MIB) >= 12);
@@ -170,7 +153,7 @@ mod tests {
 
     #[test]
     fn no_request_for_more_takes_all_that_is_left() {
-        let budget = Budget::new();
+        let budget = Budget::default();
         assert!(budget.take(16 * MIB, Need::More, 32 * MIB).is_err());
         assert!(budget.take(8 * MIB, Need::More, 32 * MIB).is_ok());
         assert!(budget.take(8 * MIB, Need::More, 32 * MIB).is_ok());
@@ -180,7 +163,7 @@ mod tests {
 
     #[test]
     fn an_unlimited_bound_refuses_nothing() {
-        let budget = Budget::new();
+        let budget = Budget::default();
         assert_eq!(fill(&budget, 17 * MIB, Need::More, u64::MAX), 10_000);
         assert!(
             budget.take(u64::MAX, Need::First, u64::MAX).is_err(),

@@ -38,7 +38,7 @@ pub(crate) fn connect(
     teardown::start()?;
     let connection = Connection::make(id, parameters, Role::Connecting)?;
     let hello = connection.hello.emit();
-    connection.id().connect(&Connection::conduct(&hello)).map_err(address)?;
+    connection.id().connect(&hello).map_err(address)?;
     let event = attempt.wait_for(Kind::Established)?;
     let peer = refusal::parse_hello(&event.private_data)?;
     parameters.check_token(&peer)?;
@@ -47,7 +47,6 @@ pub(crate) fn connect(
     Ok(VerbsQueuePair::new(connection, peer))
 }
 
-/// A connection in the making.
 struct Attempt {
     events: Arc<EventChannel>,
     to: SocketAddr,

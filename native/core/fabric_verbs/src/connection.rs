@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use inet_rdma_fabric::{Capabilities, FabricError, Memory, Parameters, Safeguard};
 use inet_rdma_stream::{CONTROL_BYTES, Hello};
 use inet_rdma_verbs::Transport;
-use inet_rdma_verbs::cm::{CmId, Conduct};
+use inet_rdma_verbs::cm::CmId;
 use inet_rdma_verbs::cq::{CompletionChannel, CompletionQueue, Failure};
 use inet_rdma_verbs::memory::Access;
 use inet_rdma_verbs::pd::ProtectionDomain;
@@ -24,20 +24,12 @@ use crate::registration::Registration;
 use crate::sending::{Outlet, SendQueue};
 use crate::windows::WindowAreas;
 
-/// How often a message is sent again before the connection fails: the largest value. With 0 the first lost packet would
-/// end the connection.
-const RETRIES: u8 = 7;
-
-/// How often a message is sent again when the peer has no receive posted; 7: for ever. Credits see to it that the peer
-/// always has one.
-const RNR_RETRIES: u8 = 7;
-
-/// 0.64 ms between two such tries. The default, 0, means 655 ms.
+/// 0.64 ms between two tries to send when the peer has no receive posted. The default, 0, means 655 ms.
 const MIN_RNR_TIMER: u8 = 12;
 
 /// A connection's resources. The fields are in the order in which they must be dropped: users before what they use.
 pub(crate) struct Connection {
-    registration: Registration,
+    pub(crate) registration: Registration,
     pub(crate) areas: Arc<WindowAreas>,
     qp: Arc<QueuePair>,
     send_queue: Arc<CompletionQueue>,
@@ -64,7 +56,6 @@ pub(crate) struct Connection {
     id: Arc<CmId>,
 }
 
-/// This side's part in the making of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Connecting,
@@ -154,16 +145,6 @@ impl Connection {
         &self.id
     }
 
-    /// Registers more memory to send from.
-    pub(crate) fn register_staging(&self, bytes: usize) -> Result<PinnedRegion, FabricError> {
-        self.account.register(bytes, Access::Read, Need::More)
-    }
-
-    /// Bytes that are pinned for the connection.
-    pub(crate) fn pinned_bytes(&self) -> u64 {
-        self.account.pinned_bytes()
-    }
-
     /// The capabilities of a connection that is up. Asks the device.
     pub(crate) fn capabilities(&self) -> Capabilities {
         let (transport, ack_timeout) = match self.transport {
@@ -185,20 +166,6 @@ impl Connection {
         }
     }
 
-    /// Bytes that can go along inline with a work request.
-    pub(crate) fn inline_bytes(&self) -> usize {
-        self.qp.inline_bytes()
-    }
-
-    /// How this side connects or accepts, with these private data.
-    pub(crate) fn conduct<'a>(private_data: &'a [u8]) -> Conduct<'a> {
-        Conduct {
-            private_data,
-            retries: RETRIES,
-            rnr_retries: RNR_RETRIES,
-        }
-    }
-
     /// The connection is up; the peer has `peer_slots` receive slots. Err: its end could not be seen.
     pub(crate) fn established(&self, peer_slots: u16) -> Result<(), FabricError> {
         self.registration.connected()?;
@@ -213,10 +180,9 @@ impl Connection {
     /// Sends the first message of a connection, where the accepting side waits for one. The connecting side calls it at
     /// once.
     pub(crate) fn greet(&self) -> Result<(), FabricError> {
-        if self.transport == Transport::Iwarp {
-            self.with_sending(|sending, outlet| sending.greet(outlet))
-        } else {
-            Ok(())
+        match self.transport {
+            Transport::InfiniBand => Ok(()),
+            Transport::Iwarp => self.with_sending(|sending, outlet| sending.greet(outlet)),
         }
     }
 
@@ -234,7 +200,6 @@ impl Connection {
             .map_err(|fault| self.explain(fault))
     }
 
-    /// Calls `act` with the sending half.
     pub(crate) fn with_sending<T>(&self, act: impl FnOnce(&mut SendQueue, &Outlet<'_>) -> T) -> T {
         let outlet = Outlet {
             qp: &self.qp,
@@ -250,7 +215,6 @@ impl Connection {
         done
     }
 
-    /// Calls `act` with the receiving half.
     pub(crate) fn with_receiving<T>(&self, act: impl FnOnce(&mut ReceiveQueue, &Inlet<'_>) -> T) -> T {
         act(&mut self.receiving.lock(), &self.inlet())
     }
@@ -264,17 +228,10 @@ impl Connection {
         }
     }
 
-    /// The end, once it has come.
     pub(crate) fn end(&self) -> &ConnectionEnd {
         self.registration.end()
     }
 
-    /// Sets the end, for a caller that has found it: see [`Registration::set_end`].
-    pub(crate) fn set_end(&self, end: End) {
-        self.registration.set_end(end);
-    }
-
-    /// Takes the events of the completion channel.
     pub(crate) fn drain_events(&self) {
         if self.channel.drain().is_err() {
             // This fails only if the device was removed.
@@ -308,7 +265,6 @@ impl Connection {
         self.end().get().map_or(Ok(()), |end| Err(error_of(end)))
     }
 
-    /// The error for a fault of the receiving half.
     pub(crate) fn explain(&self, fault: Fault) -> FabricError {
         match fault {
             Fault::Misbehaved(how) => FabricError::PeerMisbehaved(how),

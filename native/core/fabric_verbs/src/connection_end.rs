@@ -1,17 +1,14 @@
 //! The end of one connection, as the connection manager or the device reports it.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, OnceLock};
 #[cfg(test)]
 use std::thread::ThreadId;
-
-use std::sync::Arc;
 
 use inet_rdma_fabric::FabricError;
 use inet_rdma_verbs::qp::QueuePair;
 use parking_lot::Mutex;
 
-/// How a connection ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum End {
     /// The peer disconnected, or its process ended.
@@ -22,18 +19,15 @@ pub(crate) enum End {
 
 /// The end of one connection, once it has come.
 pub(crate) struct ConnectionEnd {
-    /// The token of the connection's id.
     token: usize,
     end: OnceLock<End>,
     /// The queue pair; None: the connection is being destroyed.
     queue_pair: Mutex<Option<Arc<QueuePair>>>,
-    /// The thread that has called [`Self::carry_out`].
     #[cfg(test)]
     carried_out_by: OnceLock<ThreadId>,
 }
 
 impl ConnectionEnd {
-    /// The end of a connection that is alive.
     pub(crate) fn new(token: usize, queue_pair: Option<Arc<QueuePair>>) -> ConnectionEnd {
         ConnectionEnd {
             token,
@@ -44,7 +38,6 @@ impl ConnectionEnd {
         }
     }
 
-    /// The token of the connection's id.
     pub(crate) fn token(&self) -> usize {
         self.token
     }

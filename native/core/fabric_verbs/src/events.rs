@@ -37,7 +37,6 @@ const CALLED: u64 = 0;
 const CHANNEL: u64 = 1;
 const CRASH: u64 = 2;
 
-/// See the module's description.
 pub(crate) struct Events {
     channel: Arc<EventChannel>,
     /// An epoll set: `channel`, `called`, and the descriptor of each device in use.
@@ -57,7 +56,6 @@ pub(crate) struct Events {
 
 /// Tells the thread that the VM has crashed.
 struct Crash {
-    /// Readable then.
     told: OwnedFd,
     /// Before the socket: it is dropped first.
     _ends_at_crash: EndsAtCrash,
@@ -123,9 +121,7 @@ impl Events {
         connection_end: &Arc<ConnectionEnd>,
         id: &Arc<CmId>,
     ) -> Result<(), FabricError> {
-        let Some(device) = id.device() else {
-            return Err(FabricError::PeerGone);
-        };
+        let device = id.device().ok_or(FabricError::PeerGone)?;
         let mut registry = self.registry.lock();
         if registry.insert(names, Arc::clone(connection_end), Arc::clone(id)) {
             let watched = id.watch_device().map_err(failed_call);
@@ -184,7 +180,6 @@ impl Events {
         }
     }
 
-    /// Runs the thread.
     fn serve(&self) {
         let ended = catch_unwind(AssertUnwindSafe(|| self.run()));
         let failure = match ended {
@@ -291,12 +286,8 @@ impl Events {
             let (concerns, end) = match async_event::take(device) {
                 Ok(None) => return,
                 Ok(Some(event)) => {
-                    let device = device.name();
-                    let end = FabricError::DeviceEvent {
-                        device,
-                        event: event.what,
-                    };
-                    (event.concerns, end)
+                    let (device, what) = (device.name(), event.what);
+                    (event.concerns, FabricError::DeviceEvent { device, event: what })
                 }
                 Err(_) => {
                     // The descriptor would stay readable for ever.
@@ -320,15 +311,7 @@ fn end_by(kind: Kind) -> Option<End> {
         Kind::DeviceRemoval => Some(End::Failed(FabricError::DeviceRemoved)),
         // Events that repeat another one or have no meaning for a connection. After an address change (bonding) the
         // queue pair stays on its device, and ends with it.
-        Kind::AddressChange
-        | Kind::Established
-        | Kind::TimewaitExit
-        | Kind::AddressResolved
-        | Kind::AddressError
-        | Kind::RouteResolved
-        | Kind::RouteError
-        | Kind::ConnectRequest
-        | Kind::Other(_) => None,
+        _ => None,
     }
 }
 

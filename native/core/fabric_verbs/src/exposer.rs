@@ -16,7 +16,6 @@ pub(crate) struct VerbsExposer {
     regions: Weak<Regions>,
     areas: Weak<WindowAreas>,
     connection: Weak<Connection>,
-    /// The peer's first ring.
     peer_ring: RemoteAddress,
 }
 

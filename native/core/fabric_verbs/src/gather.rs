@@ -7,7 +7,6 @@ use inet_rdma_verbs::memory::{MemoryRegion, Sge};
 /// Number of inline bytes of a work request that is asked for; a device may allow fewer.
 pub(crate) const INLINE_BYTES: usize = 220;
 
-/// The bytes of a write that go along inline.
 pub(crate) struct Inline {
     bytes: [u8; INLINE_BYTES],
     count: usize,

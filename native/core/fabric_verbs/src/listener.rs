@@ -44,7 +44,6 @@ struct Answered {
 /// The next event of a peer that was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// The peer confirms the answer.
     Confirmation,
     /// Its first message: see [`Connection::awaits_greeting`].
     Greeting,
@@ -92,13 +91,7 @@ impl VerbsListener {
                 self.ready.push_back(Err(FabricError::DeviceRemoved));
             }
             // Events of ids that connect, or without a meaning for a listener.
-            Kind::AddressChange
-            | Kind::TimewaitExit
-            | Kind::AddressResolved
-            | Kind::AddressError
-            | Kind::RouteResolved
-            | Kind::RouteError
-            | Kind::Other(_) => {}
+            _ => {}
         }
     }
 
@@ -119,7 +112,7 @@ impl VerbsListener {
             Err(error) => {
                 let _ = match &error {
                     // The answer tells a peer of another version this side's version.
-                    FabricError::Hello(WireError::Version { .. }) => id.reject(&version_hello().emit()),
+                    FabricError::Hello(WireError::Version { .. }) => id.reject(&Hello::default().emit()),
                     _ => id.reject(&[REFUSED_HELLO]),
                 };
                 self.ready.push_back(Err(error));
@@ -129,13 +122,11 @@ impl VerbsListener {
         self.is_taken = self.options.parameters.token != 0;
         match self.answer(id) {
             Ok(connection) => {
-                let until = Instant::now() + self.options.hello_timeout;
-                let stage = Stage::Confirmation;
                 let answered = Answered {
                     connection,
                     peer,
-                    until,
-                    stage,
+                    until: Instant::now() + self.options.hello_timeout,
+                    stage: Stage::Confirmation,
                 };
                 self.answered.insert(token, answered);
             }
@@ -167,7 +158,7 @@ impl VerbsListener {
             // It was added, and its descriptor is open.
             let _ = epoll::delete(&self.watch, answered.connection.channel.as_fd());
             // The event that tells of the end was taken here.
-            answered.connection.set_end(End::Peer);
+            answered.connection.registration.set_end(End::Peer);
             self.ready.push_back(connected(answered));
         } else {
             teardown::abandon(answered.connection);
@@ -175,31 +166,23 @@ impl VerbsListener {
         }
     }
 
-    /// Looks whether awaited greetings have come.
     fn take_greetings(&mut self) {
-        let mut over = Vec::new();
-        for (id, answered) in &self.answered {
-            if answered.stage == Stage::Greeting {
-                match answered.connection.take_greeting() {
-                    Ok(false) => {}
-                    Ok(true) => over.push((*id, None)),
-                    Err(error) => over.push((*id, Some(error))),
-                }
-            }
-        }
-        for (id, error) in over {
+        let awaited = self.answered.iter().filter(|(_, one)| one.stage == Stage::Greeting);
+        let taken = awaited.map(|(id, one)| (*id, one.connection.take_greeting()));
+        let over: Vec<_> = taken.filter(|(_, greeting)| *greeting != Ok(false)).collect();
+        for (id, greeting) in over {
             let Some(answered) = self.answered.remove(&id) else {
                 continue;
             };
             // It was added, and its descriptor is open.
             let _ = epoll::delete(&self.watch, answered.connection.channel.as_fd());
-            match error {
-                None => self.ready.push_back(connected(answered)),
-                Some(error) => {
+            self.ready.push_back(match greeting {
+                Ok(_) => connected(answered),
+                Err(error) => {
                     teardown::abandon(answered.connection);
-                    self.ready.push_back(Err(error));
+                    Err(error)
                 }
-            }
+            });
         }
     }
 
@@ -211,21 +194,18 @@ impl VerbsListener {
     }
 
     fn answer(&self, id: CmId) -> Result<Connection, FabricError> {
-        let refuse = |id: &CmId| {
-            let _ = id.reject(&[REFUSED_HELLO]);
-        };
         if let Err(error) = network::set(&id, &self.options.parameters.network) {
-            refuse(&id);
+            let _ = id.reject(&[REFUSED_HELLO]);
             return Err(error);
         }
         // The kernel rejects the request of an id that is dropped without an answer.
         teardown::start()?;
         let connection = Connection::make(id, &self.options.parameters, Role::Accepting)?;
         let hello = connection.hello.emit();
-        match connection.id().accept(&Connection::conduct(&hello)) {
+        match connection.id().accept(&hello) {
             Ok(()) => Ok(connection),
             Err(failed) => {
-                refuse(connection.id());
+                let _ = connection.id().reject(&[REFUSED_HELLO]);
                 teardown::abandon(connection);
                 Err(failed_call(failed))
             }
@@ -234,12 +214,8 @@ impl VerbsListener {
 
     fn give_up_on_the_silent(&mut self) {
         let now = Instant::now();
-        let silent: Vec<usize> = self
-            .answered
-            .iter()
-            .filter(|(_, answered)| answered.until <= now)
-            .map(|(token, _)| *token)
-            .collect();
+        let silent = self.answered.iter().filter(|(_, answered)| answered.until <= now);
+        let silent: Vec<usize> = silent.map(|(token, _)| *token).collect();
         for token in silent {
             if let Some(answered) = self.answered.remove(&token) {
                 teardown::abandon(answered.connection);
@@ -252,9 +228,8 @@ impl VerbsListener {
 /// A scheduler may close the port, so the teardown thread destroys the connections that no peer has confirmed.
 impl Drop for VerbsListener {
     fn drop(&mut self) {
-        for (_, answered) in self.answered.drain() {
-            teardown::abandon(answered.connection);
-        }
+        let answered = self.answered.drain();
+        answered.for_each(|(_, answered)| teardown::abandon(answered.connection));
     }
 }
 
@@ -274,18 +249,6 @@ fn connected(answered: Answered) -> Result<VerbsQueuePair, FabricError> {
             teardown::abandon(connection);
             Err(error)
         }
-    }
-}
-
-/// A hello that only tells the version.
-fn version_hello() -> Hello {
-    Hello {
-        ring: inet_rdma_stream::RemoteAddress { key: 0, address: 0 },
-        ring_bytes: 0,
-        receive_slots: 0,
-        adverts: 0,
-        connection_id: 0,
-        token: 0,
     }
 }
 

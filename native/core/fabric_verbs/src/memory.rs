@@ -23,7 +23,6 @@ pub(crate) struct ExposedMemory {
 }
 
 impl ExposedMemory {
-    /// Allocates and registers `bytes`.
     pub(crate) fn register(
         account: &Account,
         bytes: usize,
@@ -112,7 +111,6 @@ impl Account {
         }
     }
 
-    /// Allocates memory and registers it.
     pub(crate) fn register(&self, bytes: usize, access: Access, need: Need) -> Result<PinnedRegion, FabricError> {
         let charge = self.charge(bytes, need)?;
         let region = HostMemory::allocate(bytes)
@@ -138,7 +136,6 @@ impl Account {
         MemoryWindow::allocate(&self.pd, pages, range).map_err(|failed| refusal::registration(bytes, failed))
     }
 
-    /// Bytes that are pinned for the connection.
     pub(crate) fn pinned_bytes(&self) -> u64 {
         self.pinned.load(Ordering::Relaxed)
     }

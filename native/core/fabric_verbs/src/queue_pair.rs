@@ -9,9 +9,11 @@ use inet_rdma_fabric::{
     Transport, WriteRoom,
 };
 use inet_rdma_stream::{CONTROL_BYTES, Hello, Notice, RemoteAddress};
+use inet_rdma_verbs::memory::Access;
 use inet_rdma_verbs::qp::Source;
 use parking_lot::Mutex;
 
+use crate::budget::Need;
 use crate::connection::Connection;
 use crate::exposer::VerbsExposer;
 use crate::gather::{self, Inline};
@@ -55,10 +57,9 @@ impl VerbsQueuePair {
     }
 
     fn check_open(&self) -> Result<(), FabricError> {
-        if self.connection.is_closed() {
-            Err(FabricError::PeerGone)
-        } else {
-            Ok(())
+        match self.connection.is_closed() {
+            true => Err(FabricError::PeerGone),
+            false => Ok(()),
         }
     }
 }
@@ -95,17 +96,17 @@ impl QueuePair for VerbsQueuePair {
         }
         let connection = &*self.connection;
         let _one_at_a_time = self.copying.lock();
+        let post_unstaged = |source: Source<'_>| {
+            connection.with_sending(|sending, outlet| {
+                sending.check_room(outlet, 0)?;
+                sending.post_write(outlet, source, target, notice)
+            })
+        };
         if total == 0 {
-            return Ok(connection.with_sending(|sending, outlet| {
-                sending.check_room(outlet, 0)?;
-                sending.post_write(outlet, Source::Region(&[]), target, notice)
-            })?);
+            return Ok(post_unstaged(Source::Region(&[]))?);
         }
-        if let Some(inline) = Inline::gather(source, total, connection.inline_bytes()) {
-            return Ok(connection.with_sending(|sending, outlet| {
-                sending.check_room(outlet, 0)?;
-                sending.post_write(outlet, Source::Inline(inline.bytes()), target, notice)
-            })?);
+        if let Some(inline) = Inline::gather(source, total, self.capabilities.inline_max) {
+            return Ok(post_unstaged(Source::Inline(inline.bytes()))?);
         }
         let staged = connection.with_sending(|sending, outlet| sending.stage(outlet, total))?;
         let (sges, count) = gather::copy(&staged.region, staged.ranges, source);
@@ -121,7 +122,7 @@ impl QueuePair for VerbsQueuePair {
     }
 
     fn prepare_staging(&self, bytes: usize) -> Result<(), FabricError> {
-        let staging = self.connection.register_staging(bytes)?;
+        let staging = self.connection.account.register(bytes, Access::Read, Need::More)?;
         let _before = self
             .connection
             .with_sending(|sending, _| sending.prepare_staging(staging));
@@ -147,8 +148,7 @@ impl QueuePair for VerbsQueuePair {
         let connection = &*self.connection;
         if connection.has_waiting() {
             connection.with_sending(|sending, outlet| {
-                sending.reap(outlet);
-                sending.send_waiting(outlet);
+                sending.catch_up(outlet);
             });
         }
         // Look for the end before the queue: completions of transfers before the end are in the queue by then. The
@@ -175,9 +175,7 @@ impl QueuePair for VerbsQueuePair {
             sending.counts.events_armed += 1;
             connection.arm_send_queue()?;
             // Completions from before the request raise no event: look again.
-            let some = sending.reap(outlet);
-            sending.send_waiting(outlet);
-            Ok::<bool, FabricError>(!some)
+            Ok::<bool, FabricError>(!sending.catch_up(outlet))
         })?;
         // The queue was empty and all receives were posted. A later end flushes them, which makes an event.
         Ok(is_armed && !connection.end().is_set_since_armed())
@@ -224,7 +222,7 @@ impl QueuePair for VerbsQueuePair {
     }
 
     fn pinned_bytes(&self) -> u64 {
-        self.connection.pinned_bytes()
+        self.connection.account.pinned_bytes()
     }
 
     fn wakeups_sent(&self) -> u64 {

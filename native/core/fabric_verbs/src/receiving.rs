@@ -29,13 +29,10 @@ pub(crate) enum Fault {
     /// The queue pair has come to its end; [`crate::connection::Connection`] knows the reason. None: it takes no more
     /// receives.
     Ended(Option<cq::Failure>),
-    /// The peer broke the protocol.
     Misbehaved(Misbehaviour),
-    /// The completion queue cannot be read.
     Unreadable(FabricError),
 }
 
-/// The resources that receiving uses beside its own state.
 pub(crate) struct Inlet<'a> {
     pub(crate) qp: &'a QueuePair,
     pub(crate) queue: &'a CompletionQueue,
@@ -45,18 +42,12 @@ pub(crate) struct Inlet<'a> {
 }
 
 impl ReceiveQueue {
-    /// Posts all receives of a new queue pair.
     pub(crate) fn begin(inlet: &Inlet<'_>) -> Result<(), FabricError> {
-        let mut number = 0;
-        while number < inlet.receives {
-            let count = (inlet.receives - number).min(RECEIVES_MAX as u32);
-            let receives = (number..number + count).map(|slot| (u64::from(slot), slot as usize * CONTROL_BYTES));
-            inlet
-                .qp
-                .post_receives(inlet.slots, CONTROL_BYTES, receives)
-                .map_err(failed_call)?;
-
-            number += count;
+        for first in (0..inlet.receives).step_by(RECEIVES_MAX) {
+            let end = inlet.receives.min(first + RECEIVES_MAX as u32);
+            let receives = (first..end).map(|slot| (u64::from(slot), slot as usize * CONTROL_BYTES));
+            let posted = inlet.qp.post_receives(inlet.slots, CONTROL_BYTES, receives);
+            posted.map_err(failed_call)?;
         }
         Ok(())
     }

@@ -130,9 +130,7 @@ pub(crate) fn of_event(to: SocketAddr, event: &Event) -> FabricError {
 
 fn rejected(to: SocketAddr, event: &Event) -> FabricError {
     match event.private_data.first() {
-        Some(&REFUSED_BUSY) => {
-            return FabricError::Rejected(Rejection::Busy);
-        }
+        Some(&REFUSED_BUSY) => return FabricError::Rejected(Rejection::Busy),
         Some(&REFUSED_HELLO) => return FabricError::Rejected(Rejection::Hello),
         _ => {}
     }
@@ -153,10 +151,8 @@ pub(crate) fn parse_hello(private_data: &[u8]) -> Result<Hello, FabricError> {
     if u32::try_from(hello.ring.key).is_err() {
         return Err(WireError::Field("ring key").into());
     }
-    hello
-        .limits()
-        .check()
-        .map_err(|error| FabricError::PeerMisbehaved(error.into()))?;
+    let checked = hello.limits().check();
+    checked.map_err(|error| FabricError::PeerMisbehaved(error.into()))?;
     Ok(hello)
 }
 
@@ -171,8 +167,7 @@ mod tests {
             ring_bytes: 4_096,
             receive_slots: 16,
             adverts: 1,
-            connection_id: 1,
-            token: 0,
+            ..Hello::default()
         };
         assert!(parse_hello(&hello(u32::MAX.into()).emit()).is_ok());
         let refused = parse_hello(&hello(1 << 32).emit());

@@ -28,9 +28,7 @@ impl Registration {
         queues: [&CompletionQueue; 2],
     ) -> Result<Registration, FabricError> {
         let events = Events::running()?;
-        let Some(device) = id.device() else {
-            return Err(FabricError::PeerGone);
-        };
+        let device = id.device().ok_or(FabricError::PeerGone)?;
         let names = Names {
             id: id.token(),
             device: device.token(),

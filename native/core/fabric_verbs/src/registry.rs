@@ -22,7 +22,6 @@ pub(crate) struct Registry<I> {
     connections: HashMap<usize, Entry<I>>,
     /// The ids of queue pairs and completion queues.
     ids: HashMap<usize, usize>,
-    /// The devices that are in use.
     devices: HashMap<usize, InUse>,
 }
 
@@ -73,7 +72,6 @@ impl<I> Registry<I> {
         on_device.ids.len() == 1
     }
 
-    /// Removes a connection.
     pub(crate) fn remove(&mut self, names: Names) -> Left {
         self.connections.remove(&names.id);
         self.ids.remove(&names.queue_pair);
@@ -100,7 +98,6 @@ impl<I> Registry<I> {
         }
     }
 
-    /// The connection with this id.
     pub(crate) fn connection(&self, id: usize) -> Option<&Arc<ConnectionEnd>> {
         self.connections.get(&id).map(|entry| &entry.end)
     }
@@ -111,7 +108,6 @@ impl<I> Registry<I> {
         self.connections.get(id).map(|entry| &entry.keeps_open)
     }
 
-    /// All connections.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<ConnectionEnd>> {
         self.connections.values().map(|entry| &entry.end)
     }

@@ -56,13 +56,11 @@ pub(crate) struct Outlet<'a> {
     pub(crate) transport: Transport,
 }
 
-/// Where the bytes of a transfer are staged.
 pub(crate) struct Staged {
     pub(crate) region: Arc<PinnedRegion>,
     pub(crate) ranges: [Range<usize>; 2],
 }
 
-/// Completions taken at a time.
 const BATCH: usize = 16;
 
 impl SendQueue {
@@ -91,8 +89,7 @@ impl SendQueue {
     /// Bytes that can be written now; 0: none, and the next completion makes an event if the queue is armed.
     pub(crate) fn room(&mut self, outlet: &Outlet<'_>) -> usize {
         if self.ledger.is_tight() || !self.waiting.is_empty() {
-            self.reap(outlet);
-            self.send_waiting(outlet);
+            self.catch_up(outlet);
         }
         let room = if self.waiting.is_empty() { self.ledger.room() } else { 0 };
         self.starved = room == 0;
@@ -125,8 +122,7 @@ impl SendQueue {
 
     /// Takes the replaced memory that the device no longer sends from. True: none is left.
     pub(crate) fn release_staging(&mut self, outlet: &Outlet<'_>) -> (Vec<Arc<PinnedRegion>>, bool) {
-        self.reap(outlet);
-        self.send_waiting(outlet);
+        self.catch_up(outlet);
         let ledger = &self.ledger;
         let (done, left): (Vec<_>, Vec<_>) = std::mem::take(&mut self.replaced)
             .into_iter()
@@ -141,13 +137,11 @@ impl SendQueue {
     /// [`Self::room`] has offered, even if controls were posted since.
     pub(crate) fn check_room(&mut self, outlet: &Outlet<'_>, bytes: usize) -> Result<(), FabricError> {
         if !self.waiting.is_empty() || !self.ledger.takes_transfer(bytes) {
-            self.reap(outlet);
-            self.send_waiting(outlet);
+            self.catch_up(outlet);
         }
-        if self.ledger.takes_transfer(bytes) {
-            Ok(())
-        } else {
-            Err(FabricError::QueueFull)
+        match self.ledger.takes_transfer(bytes) {
+            true => Ok(()),
+            false => Err(FabricError::QueueFull),
         }
     }
 
@@ -202,8 +196,7 @@ impl SendQueue {
     /// Posts a request, or keeps it until there is a place.
     fn submit(&mut self, outlet: &Outlet<'_>, request: Request) -> Result<(), FabricError> {
         if !self.waiting.is_empty() || !self.ledger.takes_control() {
-            self.reap(outlet);
-            self.send_waiting(outlet);
+            self.catch_up(outlet);
         }
         if self.waiting.is_empty() && self.ledger.takes_control() {
             return self.post_request(outlet, request);
@@ -245,7 +238,7 @@ impl SendQueue {
     }
 
     /// Sends the requests that wait, as far as there are places.
-    pub(crate) fn send_waiting(&mut self, outlet: &Outlet<'_>) {
+    fn send_waiting(&mut self, outlet: &Outlet<'_>) {
         while self.ledger.takes_control() {
             let Some(request) = self.waiting.pop() else {
                 break;
@@ -274,9 +267,15 @@ impl SendQueue {
 
     /// True if all is sent, or the queue pair has failed.
     pub(crate) fn is_over(&mut self, outlet: &Outlet<'_>) -> bool {
-        self.reap(outlet);
-        self.send_waiting(outlet);
+        self.catch_up(outlet);
         self.failed.is_some() || (self.ledger.is_idle() && self.waiting.is_empty())
+    }
+
+    /// Takes completions of sends, then sends the requests that wait for their places. True: there were some.
+    pub(crate) fn catch_up(&mut self, outlet: &Outlet<'_>) -> bool {
+        let some = self.reap(outlet);
+        self.send_waiting(outlet);
+        some
     }
 
     /// Takes completions of sends. True: there were some.
@@ -310,7 +309,6 @@ impl SendQueue {
         }
     }
 
-    /// The reason why sends failed; None: none did.
     pub(crate) fn failure(&self) -> Option<Failure> {
         self.failed
     }

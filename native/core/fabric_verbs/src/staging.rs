@@ -7,7 +7,6 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// See the module's description.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     entries: u64,
@@ -53,7 +52,6 @@ impl Ledger {
         }
     }
 
-    /// Work requests that can be posted.
     fn entries_free(&self) -> u64 {
         self.entries - (self.posted - self.done)
     }
@@ -78,7 +76,6 @@ impl Ledger {
         self.entries_free() > ENTRIES_PER_TRANSFER
     }
 
-    /// Bytes that can be staged.
     fn staging_free(&self) -> usize {
         (self.staging_bytes - (self.staged - self.staged_done.max(self.staging_base))) as usize
     }
@@ -101,12 +98,10 @@ impl Ledger {
         self.done >= number
     }
 
-    /// How many work requests are known to be done.
     pub(crate) fn done(&self) -> u64 {
         self.done
     }
 
-    /// Whether all that was posted is known to be done.
     pub(crate) fn is_idle(&self) -> bool {
         self.posted == self.done
     }

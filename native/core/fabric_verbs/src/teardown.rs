@@ -144,7 +144,6 @@ impl Work {
         }
     }
 
-    /// None: no bound.
     fn timeout(&self) -> Option<Timespec> {
         if !self.to_destroy.is_empty() {
             return Some(Timespec::default());
@@ -234,7 +233,6 @@ impl Work {
         self.closing.insert(token, closing);
     }
 
-    /// Looks whether the wait of a connection is over.
     fn look(&mut self, token: usize) {
         let Some(closing) = self.closing.get(&token) else {
             return;

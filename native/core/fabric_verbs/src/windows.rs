@@ -20,7 +20,6 @@ pub(crate) struct Cell {
     address: u64,
 }
 
-/// A window and its keys.
 pub(crate) struct Keyed {
     /// The window; None: it was taken apart.
     pub(crate) window: Option<MemoryWindow>,

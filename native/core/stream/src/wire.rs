@@ -16,7 +16,7 @@ use std::ops::Range;
 type Field = Range<usize>;
 
 /// An address in memory that the peer exposed: offset in (or virtual address of) the region that `key` names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct RemoteAddress {
     /// Names the memory region. A device of verbs has keys of 32 bits.
     pub key: u64,

@@ -29,6 +29,7 @@ use crate::error::{check, nothing_yet};
 /// # Invariants
 ///
 /// `raw` is a channel until drop.
+#[derive(Debug)]
 pub struct EventChannel {
     raw: NonNull<rdma_event_channel>,
 }
@@ -124,33 +125,28 @@ pub struct Event {
     pub private_data: Vec<u8>,
 }
 
-/// How a connection is to behave. The same on both sides.
-#[derive(Debug, Clone, Copy)]
-pub struct Conduct<'a> {
-    /// Private data for the peer; at most 56 bytes from the connecting side over InfiniBand.
-    pub private_data: &'a [u8],
-    /// How often a message is sent again before the connection fails, 0..=7.
-    pub retries: u8,
-    /// How often it is sent again when the peer was not ready to receive; 7: for ever.
-    pub rnr_retries: u8,
-}
+/// How often a message is sent again before the connection fails: the largest value. With 0 the first lost packet would
+/// end the connection.
+const RETRIES: u8 = 7;
 
-impl Conduct<'_> {
-    fn raw(&self) -> Result<rdma_conn_param, VerbsError> {
-        Ok(rdma_conn_param {
-            private_data: self.private_data.as_ptr().cast(),
-            private_data_len: u8::try_from(self.private_data.len())
-                .map_err(|_| VerbsError::of("connecting", libc::EINVAL))?,
-            // Reads are not used; some devices want one for the first message of a connection.
-            responder_resources: 1,
-            initiator_depth: 1,
-            flow_control: 0,
-            retry_count: self.retries,
-            rnr_retry_count: self.rnr_retries,
-            srq: 0,
-            qp_num: 0,
-        })
-    }
+/// How often a message is sent again when the peer has no receive posted; 7: for ever. Credits of the stream protocol
+/// see to it that the peer always has one.
+const RNR_RETRIES: u8 = 7;
+
+/// The parameters of a connection, the same on both sides.
+fn parameters(private_data: &[u8]) -> Result<rdma_conn_param, VerbsError> {
+    Ok(rdma_conn_param {
+        private_data: private_data.as_ptr().cast(),
+        private_data_len: u8::try_from(private_data.len()).map_err(|_| VerbsError::of("connecting", libc::EINVAL))?,
+        // Reads are not used; some devices want one for the first message of a connection.
+        responder_resources: 1,
+        initiator_depth: 1,
+        flow_control: 0,
+        retry_count: RETRIES,
+        rnr_retry_count: RNR_RETRIES,
+        srq: 0,
+        qp_num: 0,
+    })
 }
 
 /// A connection's identity, or a listener's.
@@ -171,12 +167,6 @@ pub struct CmId {
 unsafe impl Send for CmId {}
 // SAFETY: as above.
 unsafe impl Sync for CmId {}
-
-impl std::fmt::Debug for EventChannel {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("EventChannel")
-    }
-}
 
 /// Level and names of options: rdma_cma.h.
 const OPTION_ID: i32 = 0;
@@ -237,17 +227,10 @@ impl CmId {
 
     /// ENOSYS: the kernel does not know the option.
     fn set_option<T>(&self, option: i32, mut value: T) -> Result<(), VerbsError> {
+        let (value, bytes) = ((&raw mut value).cast(), size_of::<T>());
         // SAFETY: an id that lives. The value is copied before the call returns; the kernel refuses a value that has
         // not the option's size.
-        let result = unsafe {
-            rdma_set_option(
-                self.raw.as_ptr(),
-                OPTION_ID,
-                option,
-                (&raw mut value).cast(),
-                size_of::<T>(),
-            )
-        };
+        let result = unsafe { rdma_set_option(self.raw.as_ptr(), OPTION_ID, option, value, bytes) };
         check("setting an option of a connection id", result)
     }
 
@@ -291,17 +274,11 @@ impl CmId {
     /// address; None: the route chooses.
     pub fn resolve_address(&self, from: Option<IpAddr>, to: SocketAddr, timeout: Duration) -> Result<(), VerbsError> {
         let from = from.map(|from| SockAddr::from(SocketAddr::new(from, 0)));
+        let source = from.as_ref().map_or(std::ptr::null_mut(), raw);
         let to = SockAddr::from(to);
         // SAFETY: an id that lives; no source address, or one of its family's length; a destination of its family's
         // length.
-        let result = unsafe {
-            rdma_resolve_addr(
-                self.raw.as_ptr(),
-                from.as_ref().map_or(std::ptr::null_mut(), raw),
-                raw(&to),
-                milliseconds(timeout),
-            )
-        };
+        let result = unsafe { rdma_resolve_addr(self.raw.as_ptr(), source, raw(&to), milliseconds(timeout)) };
         check("resolving the address", result)
     }
 
@@ -312,17 +289,18 @@ impl CmId {
         check("resolving the route", result)
     }
 
-    /// Begins to connect: [`Kind::Established`], or one of the refusals. It must have a queue pair.
-    pub fn connect(&self, conduct: &Conduct<'_>) -> Result<(), VerbsError> {
-        let mut parameters = conduct.raw()?;
+    /// Begins to connect: [`Kind::Established`], or one of the refusals. It must have a queue pair. `private_data`: for
+    /// the peer; at most 56 bytes over InfiniBand.
+    pub fn connect(&self, private_data: &[u8]) -> Result<(), VerbsError> {
+        let mut parameters = parameters(private_data)?;
         // SAFETY: an id that lives; the private data is copied before the call returns.
         let result = unsafe { rdma_connect(self.raw.as_ptr(), &raw mut parameters) };
         check("connecting", result)
     }
 
-    /// Accepts a request: [`Kind::Established`]. The id must have a queue pair.
-    pub fn accept(&self, conduct: &Conduct<'_>) -> Result<(), VerbsError> {
-        let mut parameters = conduct.raw()?;
+    /// Accepts a request: [`Kind::Established`]. The id must have a queue pair. `private_data`: for the peer.
+    pub fn accept(&self, private_data: &[u8]) -> Result<(), VerbsError> {
+        let mut parameters = parameters(private_data)?;
         // SAFETY: as in `connect`.
         let result = unsafe { rdma_accept(self.raw.as_ptr(), &raw mut parameters) };
         check("accepting", result)

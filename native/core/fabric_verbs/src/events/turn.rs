@@ -34,7 +34,6 @@ impl Turn {
         self.began_ms.store(0, Ordering::Relaxed);
     }
 
-    /// Whether the thread hangs in the kernel.
     pub(super) fn hangs(&self, now: Instant) -> bool {
         match self.began_ms.load(Ordering::Relaxed) {
             0 => false,

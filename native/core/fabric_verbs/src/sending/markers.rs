@@ -46,8 +46,7 @@ impl SendQueue {
     /// it. [`Answer::Arrived`] if some request has been completed since the last call, or none was under way. If the
     /// queue is full no request is added: the signalled requests in it serve the purpose.
     pub(crate) fn ask(&mut self, outlet: &Outlet<'_>, target: RemoteAddress) -> Answer {
-        self.reap(outlet);
-        self.send_waiting(outlet);
+        self.catch_up(outlet);
         if self.failed.is_some() {
             return Answer::NotAsked;
         }
@@ -59,9 +58,6 @@ impl SendQueue {
                 self.asked = number;
             }
         }
-        match has_answered {
-            true => Answer::Arrived,
-            false => Answer::Awaited,
-        }
+        if has_answered { Answer::Arrived } else { Answer::Awaited }
     }
 }

@@ -52,8 +52,7 @@ impl SendQueue {
     /// for a signal behind that request, so that a later call finds it complete. `target` is somewhere in the peer's
     /// memory.
     pub(crate) fn has_done_with(&mut self, outlet: &Outlet<'_>, area: &WindowArea, target: RemoteAddress) -> bool {
-        self.reap(outlet);
-        self.send_waiting(outlet);
+        self.catch_up(outlet);
         let is_done = !self.waiting.has_window(|cell| area.has(cell)) && self.ledger.is_done(area.named_by());
         if !is_done {
             self.post_end_marker(outlet, target);

@@ -28,7 +28,7 @@ mod field {
 const MAGIC: [u8; 8] = *b"inetrdma";
 
 /// Each side's limits and addresses, sent before the first byte.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Hello {
     /// The address of this side's ring.
     pub ring: RemoteAddress,
