@@ -14,7 +14,6 @@ use inet_rdma_stream::CONTROL_BYTES;
 #[derive(Debug, Default)]
 pub(crate) struct Distance(VecDeque<(Completion, Instant)>);
 
-/// Completions taken from the inner queue pair at a time.
 const BATCH: usize = 8;
 
 impl Distance {
@@ -23,7 +22,6 @@ impl Distance {
         self.0.front().map(|(_, due)| *due)
     }
 
-    /// The oldest completion, if it has arrived.
     pub(crate) fn poll(&mut self, inner: &dyn QueuePair, way: Duration) -> Result<Option<Completion>, FabricError> {
         if way.is_zero() {
             let mut one = [Completion::Control([0; CONTROL_BYTES])];

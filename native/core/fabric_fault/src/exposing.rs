@@ -1,9 +1,10 @@
 //! Exposes memory as a device does: pinned within a limit, so that it can be refused, or behind windows.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use inet_rdma_fabric::{Exposed, Exposer, FabricError, Memory, Parameters};
+use parking_lot::Mutex;
 
 use crate::windows::Windows;
 
@@ -89,43 +90,35 @@ impl Grants {
 
 /// The staging memory of a queue pair. It must fit into the grants, but does not count as pinned.
 #[derive(Debug)]
-pub(crate) struct Staging(Mutex<Held>);
-
-#[derive(Debug)]
-struct Held {
-    bytes: usize,
-    prepared: Option<Staged>,
-    /// The present staging memory. None: the first one of the queue pair.
-    present: Option<Staged>,
-    replaced: Vec<Staged>,
-}
+pub(crate) struct Staging(Mutex<Staged>);
 
 #[derive(Debug)]
 struct Staged {
+    bytes: usize,
+    prepared: Option<Held>,
+    /// The present staging memory. None: the first one of the queue pair.
+    present: Option<Held>,
+    replaced: Vec<Held>,
+}
+
+/// Bytes that one of the grants' counts has until this is dropped.
+#[derive(Debug)]
+struct Held {
     grants: Arc<Grants>,
+    of: fn(&Grants) -> &AtomicU64,
     bytes: usize,
 }
 
-impl Staged {
-    fn new(grants: &Arc<Grants>, bytes: usize) -> Staged {
-        grants.staging.fetch_add(bytes as u64, Ordering::SeqCst);
-        Staged {
-            grants: Arc::clone(grants),
-            bytes,
-        }
-    }
-}
-
-impl Drop for Staged {
+impl Drop for Held {
     fn drop(&mut self) {
-        self.grants.staging.fetch_sub(self.bytes as u64, Ordering::SeqCst);
+        (self.of)(&self.grants).fetch_sub(self.bytes as u64, Ordering::SeqCst);
     }
 }
 
 impl Staging {
     /// As large as the first ring.
     pub(crate) fn new(first: &dyn Memory) -> Staging {
-        Staging(Mutex::new(Held {
+        Staging(Mutex::new(Staged {
             bytes: first.bytes(),
             prepared: None,
             present: None,
@@ -133,33 +126,34 @@ impl Staging {
         }))
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn bytes(&self) -> usize {
-        self.held().bytes
+        self.0.lock().bytes
     }
 
     pub(crate) fn prepare(&self, bytes: usize, grants: &Arc<Grants>) -> Result<(), FabricError> {
-        let checked = grants.check(bytes);
-        match checked {
-            Ok(()) => self.held().prepared = Some(Staged::new(grants, bytes)),
-            Err(_) => _ = grants.staging_refusals.fetch_add(1, Ordering::SeqCst),
+        if let Err(refused) = grants.check(bytes) {
+            grants.staging_refusals.fetch_add(1, Ordering::SeqCst);
+            return Err(refused);
         }
-        checked
+        grants.staging.fetch_add(bytes as u64, Ordering::SeqCst);
+        self.0.lock().prepared = Some(Held {
+            grants: Arc::clone(grants),
+            of: |grants| &grants.staging,
+            bytes,
+        });
+        Ok(())
     }
 
     pub(crate) fn replace(&self) {
-        let mut held = self.held();
-        let Some(prepared) = held.prepared.take() else { return };
-        held.bytes = prepared.bytes;
-        let before = held.present.replace(prepared);
-        held.replaced.extend(before);
+        let mut staged = self.0.lock();
+        let Some(prepared) = staged.prepared.take() else { return };
+        staged.bytes = prepared.bytes;
+        let before = staged.present.replace(prepared);
+        staged.replaced.extend(before);
     }
 
     pub(crate) fn release(&self) {
-        self.held().replaced.clear();
+        self.0.lock().replaced.clear();
     }
 }
 
@@ -170,41 +164,29 @@ pub(crate) struct Granted {
 
 impl Exposer for Granted {
     fn expose(&self, bytes: usize) -> Result<Box<dyn Exposed>, FabricError> {
-        let grants = &self.grants;
-        let size = bytes as u64;
-        let limit = grants.limit.load(Ordering::SeqCst);
-        let more = |pinned: u64| pinned.checked_add(size).filter(|sum| *sum <= limit);
-        if grants
+        let limit = self.grants.limit.load(Ordering::SeqCst);
+        let more = |pinned: u64| pinned.checked_add(bytes as u64).filter(|sum| *sum <= limit);
+        let pinned = self
+            .grants
             .pinned
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, more)
-            .is_err()
-        {
-            let limit = Some(limit);
-            return Err(FabricError::LockedMemory { bytes, limit });
-        }
-        let pin = Pin {
-            grants: Arc::clone(grants),
-            bytes: size,
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, more);
+        pinned.map_err(|_| FabricError::LockedMemory {
+            bytes,
+            limit: Some(limit),
+        })?;
+        let pin = Held {
+            grants: Arc::clone(&self.grants),
+            of: |grants| &grants.pinned,
+            bytes,
         };
         let inner = self.inner.expose(bytes)?;
         Ok(Box::new(Pinned { inner, _pin: pin }))
     }
 }
 
-struct Pin {
-    grants: Arc<Grants>,
-    bytes: u64,
-}
-
-impl Drop for Pin {
-    fn drop(&mut self) {
-        self.grants.pinned.fetch_sub(self.bytes, Ordering::SeqCst);
-    }
-}
-
 struct Pinned {
     inner: Box<dyn Exposed>,
-    _pin: Pin,
+    _pin: Held,
 }
 
 impl Exposed for Pinned {

@@ -50,9 +50,7 @@ impl Default for Delay {
 pub(crate) enum NextDue {
     /// Nothing is held back or under way: the inner queue pair's event tells.
     Unknown,
-    /// After a number of polls.
     AfterPolls,
-    /// At this time.
     At(Instant),
     /// At this time. Poll the inner queue pair meanwhile: further completions start when they are found.
     UnderWay(Instant),

@@ -55,7 +55,6 @@ struct Injection {
     made: Arc<[AtomicU64; 2]>,
 }
 
-/// Index of [`Injection::made`].
 #[derive(Clone, Copy)]
 enum MadeBy {
     Connecting = 0,
@@ -124,11 +123,8 @@ impl Listener for FaultListener {
     }
 
     fn poll_accept(&mut self) -> Option<Result<Box<dyn QueuePair>, FabricError>> {
-        Some(
-            self.inner
-                .poll_accept()?
-                .and_then(|inner| self.injection.wrap(inner, MadeBy::Accepting)),
-        )
+        let accepted = self.inner.poll_accept()?;
+        Some(accepted.and_then(|inner| self.injection.wrap(inner, MadeBy::Accepting)))
     }
 
     fn is_over(&self) -> bool {
@@ -147,11 +143,7 @@ impl Listener for FaultListener {
 impl Injection {
     fn wrap(&self, inner: Box<dyn QueuePair>, by: MadeBy) -> Result<Box<dyn QueuePair>, FabricError> {
         let number = self.made[by as usize].fetch_add(1, Ordering::Relaxed) * 2 + by as u64;
-        Ok(Box::new(FaultQueuePair::new(
-            inner,
-            &self.plan,
-            &self.stall,
-            self.plan.seed.wrapping_add(number),
-        )?))
+        let seed = self.plan.seed.wrapping_add(number);
+        Ok(Box::new(FaultQueuePair::new(inner, &self.plan, &self.stall, seed)?))
     }
 }

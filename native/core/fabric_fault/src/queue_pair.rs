@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use inet_rdma_fabric::event::Event;
@@ -11,6 +11,7 @@ use inet_rdma_fabric::{
     Answer, Capabilities, Completion, Counts, Exposer, FabricError, FabricName, Memory, QueuePair, Safeguard, WriteRoom,
 };
 use inet_rdma_stream::{CONTROL_BYTES, Hello, Notice, RemoteAddress};
+use parking_lot::Mutex;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
@@ -32,7 +33,6 @@ pub(crate) struct FaultQueuePair {
     event: OwnedFd,
     timer: OwnedFd,
     resumed: Arc<Event>,
-    /// Whose windows are its own.
     owner: Arc<()>,
     staging: Staging,
 }
@@ -68,10 +68,6 @@ impl FaultQueuePair {
         })
     }
 
-    fn inbound(&self) -> MutexGuard<'_, Inbound> {
-        self.inbound.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Counts a post; the post after the last that the plan allows ends the connection.
     fn count_post(&self) -> Result<(), FabricError> {
         let before = self.posts.fetch_add(1, Ordering::Relaxed);
@@ -82,27 +78,19 @@ impl FaultQueuePair {
         Ok(())
     }
 
-    /// Makes the event readable at `due`.
     fn set_timer(&self, due: Instant) -> Result<(), FabricError> {
         // Zero would switch the timer off.
-        let left = due
-            .saturating_duration_since(Instant::now())
-            .max(Duration::from_nanos(1));
-        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let it_value = Timespec::try_from(left).unwrap_or(Timespec {
-            tv_sec: i64::MAX,
-            tv_nsec: 0,
-        });
-        rustix::time::timerfd_settime(
-            &self.timer,
-            TimerfdTimerFlags::empty(),
-            &Itimerspec {
-                it_interval: zero,
-                it_value,
-            },
-        )
-        .map(|_| ())
-        .map_err(|errno| FabricError::system("setting a timer", errno))
+        let left = due.saturating_duration_since(Instant::now());
+        let setting = Itimerspec {
+            it_interval: Timespec::default(),
+            it_value: Timespec::try_from(left.max(Duration::from_nanos(1))).unwrap_or(Timespec {
+                tv_sec: i64::MAX,
+                tv_nsec: 0,
+            }),
+        };
+        let set = rustix::time::timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &setting);
+        set.map_err(|errno| FabricError::system("setting a timer", errno))?;
+        Ok(())
     }
 }
 
@@ -201,7 +189,7 @@ impl QueuePair for FaultQueuePair {
         if let Exposing::Windows(windows) = &self.plan.exposing {
             windows.poll(&self.owner);
         }
-        self.inbound().poll(&*self.inner, &self.plan, out)
+        self.inbound.lock().poll(&*self.inner, &self.plan, out)
     }
 
     fn disarm(&self) {
@@ -218,7 +206,7 @@ impl QueuePair for FaultQueuePair {
                 return Ok(false);
             }
         }
-        let next = self.inbound().next();
+        let next = self.inbound.lock().next();
         match next {
             NextDue::Unknown => self.inner.arm(),
             NextDue::AfterPolls => Ok(false),

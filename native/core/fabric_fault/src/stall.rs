@@ -1,10 +1,11 @@
 //! The switch that stops all deliveries.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use inet_rdma_fabric::FabricError;
 use inet_rdma_fabric::event::Event;
+use parking_lot::Mutex;
 
 /// Stops and resumes all deliveries of the queue pairs that share it, as if the network or the peer's process stood
 /// still. Nothing is lost, and no connection ends by it.
@@ -29,7 +30,7 @@ impl Stall {
         // Off first: a queue pair that is armed after this store is armed with the inner one, and one that was armed
         // before it is woken below.
         self.0.is_on.store(false, Ordering::SeqCst);
-        let mut resumed = self.0.resumed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut resumed = self.0.resumed.lock();
         resumed.retain(|event| {
             let event = event.upgrade();
             if let Some(event) = &event {
@@ -46,7 +47,7 @@ impl Stall {
     /// The event by which a new queue pair learns that a stall has ended.
     pub(crate) fn enrol(&self) -> Result<Arc<Event>, FabricError> {
         let event = Arc::new(Event::new()?);
-        let mut resumed = self.0.resumed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut resumed = self.0.resumed.lock();
         resumed.retain(|event| event.strong_count() > 0);
         resumed.push(Arc::downgrade(&event));
         Ok(event)

@@ -1,10 +1,11 @@
 //! Memory windows as a device has them, over a fabric that has none.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use inet_rdma_fabric::{Exposed, Exposer, FabricError, Memory, Misbehaviour, Window, WindowState};
 use inet_rdma_stream::RemoteAddress;
+use parking_lot::Mutex;
 
 /// The windows of all queue pairs of one fabric, and how they fail. By default each is closed after one poll.
 #[derive(Debug, Default)]
@@ -23,7 +24,6 @@ struct Entry {
     /// The lowest byte of the window's key.
     generation: u8,
     state: WindowState,
-    /// The queue pair that exposed the window.
     owner: Owner,
 }
 
@@ -51,17 +51,13 @@ impl Windows {
 
     /// The address of each window as the peer was told last.
     pub fn targets(&self) -> Vec<RemoteAddress> {
-        let table = self.table();
+        let table = self.table.lock();
         (0..table.len()).map(|index| address(&table, index)).collect()
     }
 
     /// Number of windows in this state.
     pub fn count(&self, state: WindowState) -> usize {
-        self.table().iter().filter(|entry| entry.state == state).count()
-    }
-
-    fn table(&self) -> MutexGuard<'_, Vec<Entry>> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock().iter().filter(|entry| entry.state == state).count()
     }
 
     /// The place to which a write to `target` goes; Err: the peer's device refuses it.
@@ -69,7 +65,7 @@ impl Windows {
         if target.key < FIRST_KEY {
             return Ok(target);
         }
-        let table = self.table();
+        let table = self.table.lock();
         let index = usize::try_from(target.key / FIRST_KEY - 1).unwrap_or(usize::MAX);
         let found = table.get(index).filter(|entry| {
             let end = target.address.checked_add(bytes as u64);
@@ -90,7 +86,7 @@ impl Windows {
         if self.holds.load(Ordering::SeqCst) {
             return;
         }
-        for entry in &mut *self.table() {
+        for entry in &mut *self.table.lock() {
             if entry.is_closing(owner) {
                 entry.state = WindowState::Closed;
             }
@@ -99,7 +95,7 @@ impl Windows {
 
     /// Whether the next poll of `owner` closes a window.
     pub(crate) fn is_due(&self, owner: &Arc<()>) -> bool {
-        !self.holds.load(Ordering::SeqCst) && self.table().iter().any(|entry| entry.is_closing(owner))
+        !self.holds.load(Ordering::SeqCst) && self.table.lock().iter().any(|entry| entry.is_closing(owner))
     }
 }
 
@@ -130,7 +126,7 @@ impl Exposer for Windowing {
 
     fn expose_windows(&self, bytes: usize, part_bytes: usize) -> Result<Box<dyn Exposed>, FabricError> {
         let inner = self.inner.expose(bytes)?;
-        let mut table = self.windows.table();
+        let mut table = self.windows.table.lock();
         let windows = (0..bytes / part_bytes).map(|part| -> Arc<dyn Window> {
             table.push(Entry {
                 target: inner.memory().remote_address(part * part_bytes),
@@ -175,7 +171,7 @@ struct FaultWindow {
 
 impl Window for FaultWindow {
     fn open(&self) -> Result<RemoteAddress, FabricError> {
-        let mut table = self.windows.table();
+        let mut table = self.windows.table.lock();
         let entry = &mut table[self.index];
         if self.windows.refuses_open.load(Ordering::SeqCst) || entry.owner.strong_count() == 0 {
             return Err(FabricError::PeerGone);
@@ -189,13 +185,13 @@ impl Window for FaultWindow {
         if self.windows.refuses_close.load(Ordering::SeqCst) {
             return;
         }
-        let entry = &mut self.windows.table()[self.index];
+        let entry = &mut self.windows.table.lock()[self.index];
         if entry.state == WindowState::Open {
             entry.state = WindowState::Closing;
         }
     }
 
     fn state(&self) -> WindowState {
-        self.windows.table()[self.index].state
+        self.windows.table.lock()[self.index].state
     }
 }
