@@ -25,7 +25,6 @@ use crate::listener::ShmListener;
 use crate::rendezvous;
 use crate::users::{Standing, Users};
 
-/// The beginning of names of socket files.
 const PREFIX: &str = "inet_rdma-";
 /// Number of hexadecimal digits behind [`PREFIX`].
 const DIGITS: usize = 32;
@@ -123,7 +122,7 @@ impl SharedDirectory {
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)
             .map_err(|errno| FabricError::system("setting the mode of a socket", errno))?;
         let name = SocketName::random()?;
-        let address = through(directory.as_fd(), &name.0)?;
+        let address = address(own_descriptor(directory.as_fd()).join(&name.0))?;
         rustix::net::bind(&socket, &address).map_err(|errno| self.refused_bind(errno))?;
         let file = match self.made(directory.as_fd(), name.clone()) {
             Ok(file) => file,
@@ -153,7 +152,7 @@ impl SharedDirectory {
         if matches!(&self.users, Users::OwnAnd(others) if !others.is_empty()) {
             // The umask does not apply here. The path leads to the opened file, so no link is followed.
             rustix::fs::chmod(own_descriptor(made.as_fd()), Mode::from_raw_mode(0o666))
-                .map_err(|errno| self.fault(self.of_errno(errno)))?;
+                .map_err(|errno| self.of_errno(errno))?;
         }
         Ok(SocketFile {
             name,
@@ -190,8 +189,7 @@ impl SharedDirectory {
     ) -> Result<Box<dyn QueuePair>, FabricError> {
         let deadline = Deadline::after(timeout);
         let file = self.peer_file(name)?;
-        let address = SocketAddrUnix::new(own_descriptor(file.as_fd()))
-            .map_err(|errno| FabricError::system("naming a socket", errno))?;
+        let address = address(own_descriptor(file.as_fd()))?;
         let socket = connect::reach(&address, deadline, |errno| match errno {
             Errno::CONNREFUSED => Some(self.fault(DirectoryFault::Deserted)),
             Errno::ACCESS | Errno::PERM => Some(self.fault(DirectoryFault::Unconnectable)),
@@ -203,7 +201,6 @@ impl SharedDirectory {
         Ok(Box::new(queue_pair))
     }
 
-    /// Opens and checks the peer's socket file.
     fn peer_file(&self, name: &SocketName) -> Result<OwnedFd, FabricError> {
         let directory = self.open()?;
         let file = self.open_file(directory.as_fd(), name)?;
@@ -218,12 +215,10 @@ impl SharedDirectory {
         }
     }
 
-    /// Opens and checks the directory.
     fn open(&self) -> Result<OwnedFd, FabricError> {
         // Without O_DIRECTORY, which would not tell a link from a file.
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let directory =
-            rustix::fs::open(&self.path, flags, Mode::empty()).map_err(|errno| self.fault(self.of_errno(errno)))?;
+        let directory = rustix::fs::open(&self.path, flags, Mode::empty()).map_err(|errno| self.of_errno(errno))?;
         let state = self.stat(directory.as_fd())?;
         match FileType::from_raw_mode(state.st_mode) {
             FileType::Directory => {}
@@ -244,16 +239,14 @@ impl SharedDirectory {
     /// Opens the file itself, also if it is a symbolic link.
     fn open_file(&self, directory: BorrowedFd<'_>, name: &SocketName) -> Result<OwnedFd, FabricError> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        rustix::fs::openat(directory, &name.0, flags, Mode::empty()).map_err(|errno| {
-            self.fault(match errno {
-                Errno::NOENT => DirectoryFault::NotShared,
-                other => self.of_errno(other),
-            })
+        rustix::fs::openat(directory, &name.0, flags, Mode::empty()).map_err(|errno| match errno {
+            Errno::NOENT => self.fault(DirectoryFault::NotShared),
+            other => self.of_errno(other),
         })
     }
 
     fn stat(&self, file: BorrowedFd<'_>) -> Result<Stat, FabricError> {
-        rustix::fs::fstat(file).map_err(|errno| self.fault(self.of_errno(errno)))
+        rustix::fs::fstat(file).map_err(|errno| self.of_errno(errno))
     }
 
     /// Removes files whose listeners have ended: files of this user with such a name that are old enough and refuse
@@ -268,11 +261,8 @@ impl SharedDirectory {
             return;
         };
         for entry in entries.flatten().take(ENTRIES_MAX) {
-            let name = entry
-                .file_name()
-                .to_str()
-                .ok()
-                .and_then(|name| name.parse::<SocketName>().ok());
+            let name = entry.file_name().to_str().ok();
+            let name = name.and_then(|name| name.parse::<SocketName>().ok());
             if let Some(name) = name.filter(|name| self.is_stale(directory, name)) {
                 let _ = rustix::fs::unlinkat(directory, &name.0, AtFlags::empty());
             }
@@ -291,10 +281,10 @@ impl SharedDirectory {
     }
 
     fn refused_bind(&self, errno: Errno) -> FabricError {
-        self.fault(match errno {
-            Errno::NOENT => self.missing(DirectoryFault::Missing),
+        match errno {
+            Errno::NOENT => self.fault(self.missing(DirectoryFault::Missing)),
             other => self.of_errno(other),
-        })
+        }
     }
 
     /// The fault when the kernel finds nothing through `/proc/self/fd`.
@@ -305,15 +295,15 @@ impl SharedDirectory {
         }
     }
 
-    fn of_errno(&self, errno: Errno) -> DirectoryFault {
-        match errno {
+    fn of_errno(&self, errno: Errno) -> FabricError {
+        self.fault(match errno {
             Errno::NOENT => DirectoryFault::Missing,
             Errno::NOTDIR => DirectoryFault::NoDirectory,
             Errno::ACCESS | Errno::PERM => DirectoryFault::Forbidden,
             Errno::ROFS => DirectoryFault::ReadOnly,
             Errno::NAMETOOLONG => DirectoryFault::TooLong,
             other => DirectoryFault::System(other.into()),
-        }
+        })
     }
 
     fn fault(&self, fault: DirectoryFault) -> FabricError {
@@ -322,13 +312,11 @@ impl SharedDirectory {
     }
 }
 
-/// The address of a file in an open directory, which the kernel finds without resolving the directory's path again.
-fn through(directory: BorrowedFd<'_>, name: &str) -> Result<SocketAddrUnix, FabricError> {
-    SocketAddrUnix::new(own_descriptor(directory).join(name))
-        .map_err(|errno| FabricError::system("naming a socket", errno))
+fn address(path: PathBuf) -> Result<SocketAddrUnix, FabricError> {
+    SocketAddrUnix::new(path).map_err(|errno| FabricError::system("naming a socket", errno))
 }
 
-/// A path that leads to the open file of a descriptor of this process.
+/// A path that leads to the open file of a descriptor of this process, without resolving the file's own path again.
 fn own_descriptor(file: BorrowedFd<'_>) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
@@ -346,7 +334,7 @@ fn refuses(file: BorrowedFd<'_>) -> bool {
     let Ok(socket) = rendezvous::socket(SocketFlags::NONBLOCK) else {
         return false;
     };
-    let Ok(address) = SocketAddrUnix::new(own_descriptor(file)) else {
+    let Ok(address) = address(own_descriptor(file)) else {
         return false;
     };
     rustix::net::connect(&socket, &address) == Err(Errno::CONNREFUSED)

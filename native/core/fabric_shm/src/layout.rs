@@ -15,7 +15,6 @@ pub(crate) const RING: RemoteAddress = RemoteAddress {
     address: 0,
 };
 
-/// The key of the landing area.
 pub(crate) const LANDING_KEY: u64 = 2;
 
 /// Maximum size of a landing area: the largest [`Parameters::landing_area_bytes`], in whole pages.
@@ -48,7 +47,6 @@ const _: () = assert!(
 );
 
 impl Layout {
-    /// The layout of this side's memory.
     pub(crate) fn of(parameters: &Parameters) -> Result<Layout, FabricError> {
         let layout = Layout::without_landing(&parameters.limits)?;
         Ok(layout.with_landing(parameters.landing_area_bytes as usize))

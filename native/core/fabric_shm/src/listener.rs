@@ -23,7 +23,6 @@ pub trait Admission: Send {
     fn admit(&mut self, hello: &Hello) -> Result<Parameters, FabricError>;
 }
 
-/// Admits all peers with the token of these parameters.
 struct WithToken(Parameters);
 
 impl Admission for WithToken {
@@ -54,8 +53,8 @@ impl Refusal {
     /// Tells the peer, and closes its connection. Never blocks.
     pub fn tell(self) {
         match self.hello {
-            Some(hello) => rendezvous::refuse_version(self.socket.as_fd(), &hello),
-            None => rendezvous::refuse(self.socket.as_fd(), REFUSED_GREETING),
+            Some(hello) => rendezvous::refuse(self.socket.as_fd(), &hello.emit()),
+            None => rendezvous::refuse(self.socket.as_fd(), &[REFUSED_GREETING]),
         }
     }
 }
@@ -72,7 +71,6 @@ pub struct ShmListener {
     ready: VecDeque<Met>,
     /// True: the listener has taken its one peer, and refuses every other one.
     is_taken: bool,
-    /// The users whose processes may connect.
     users: Users,
     /// The directory of the listener's socket file. None: the listener has a port of the network namespace.
     through: Option<Arc<Path>>,
@@ -149,12 +147,12 @@ impl ShmListener {
     /// Waits for the greeting of a new peer. Refuses the peer if too many wait, or if its user may not connect.
     fn take_caller(&mut self, socket: OwnedFd) -> Result<(), FabricError> {
         if self.callers.count() + self.ready.len() >= usize::from(self.options.backlog) {
-            rendezvous::refuse(socket.as_fd(), REFUSED_BUSY);
+            rendezvous::refuse(socket.as_fd(), &[REFUSED_BUSY]);
             return Ok(());
         }
         if let Err(error) = self.users.check_peer(socket.as_fd()) {
             if self.through.is_some() {
-                rendezvous::refuse(socket.as_fd(), REFUSED_USER);
+                rendezvous::refuse(socket.as_fd(), &[REFUSED_USER]);
             }
             return Err(error);
         }
@@ -188,18 +186,16 @@ impl ShmListener {
 
     fn finish(&mut self, socket: OwnedFd, token: Option<u64>, answered: Result<(OwnSide, PeerSide), FabricError>) {
         self.callers.release(&socket);
-        let (outcome, refusal) = match answered {
-            Ok((own, peer)) => {
-                let queue_pair = own.join(peer, self.through.clone());
-                (Ok(Box::new(queue_pair) as Box<dyn QueuePair>), None)
-            }
-            Err(FabricError::PeerGone) => (Err(FabricError::PeerGone), None),
+        let refusal = match &answered {
+            Ok(_) | Err(FabricError::PeerGone) => None,
             Err(error) => {
                 let other_version = matches!(error, FabricError::Hello(WireError::Version { .. }));
                 let hello = other_version.then(|| self.options.parameters.hello(RING));
-                (Err(error), Some(Refusal { socket, hello }))
+                Some(Refusal { socket, hello })
             }
         };
+        let joined = answered.map(|(own, peer)| own.join(peer, self.through.clone()));
+        let outcome = joined.map(|queue_pair| Box::new(queue_pair) as Box<dyn QueuePair>);
         self.ready.push_back(Met {
             token,
             outcome,

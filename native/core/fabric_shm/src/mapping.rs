@@ -62,20 +62,23 @@ impl SealedFile {
         // EINVAL: not a file that can have seals at all.
         let seals = match rustix::fs::fcntl_get_seals(&fd) {
             Err(Errno::INVAL) => SealFlags::empty(),
-            other => {
-                other.map_err(|errno| FabricError::system("reading the seals of the memory of the peer", errno))?
+            Ok(seals) => seals,
+            Err(errno) => {
+                return Err(FabricError::system(
+                    "reading the seals of the memory of the peer",
+                    errno,
+                ));
             }
         };
         if !seals.contains(Self::SEALS) {
             return Err(misbehaved(Misbehaviour::MemoryUnsealed));
         }
-        let system_of = rustix::fs::fstatfs(&fd)
-            .map_err(|errno| FabricError::system("looking at the memory of the peer", errno))?;
+        let refused = |errno| FabricError::system("looking at the memory of the peer", errno);
+        let system_of = rustix::fs::fstatfs(&fd).map_err(refused)?;
         if system_of.f_type as u64 != TMPFS_MAGIC {
             return Err(misbehaved(Misbehaviour::MemoryPages));
         }
-        let stat =
-            rustix::fs::fstat(&fd).map_err(|errno| FabricError::system("looking at the memory of the peer", errno))?;
+        let stat = rustix::fs::fstat(&fd).map_err(refused)?;
         let bytes = u64::try_from(stat.st_size).map_err(|_| misbehaved(Misbehaviour::MemoryTooLarge))?;
         Ok(SealedFile {
             fd,
@@ -140,19 +143,16 @@ pub(crate) struct Mapping {
 impl Mapping {
     /// Maps the file, which may be closed afterwards.
     pub(crate) fn of(file: &SealedFile) -> Result<Mapping, FabricError> {
-        let bytes = usize::try_from(file.bytes())
-            .ok()
-            .filter(|bytes| isize::try_from(*bytes).is_ok());
-        let bytes = bytes.ok_or_else(|| misbehaved(Misbehaviour::MemoryTooLarge))?;
-        let mapped = MmapOptions::new().len(bytes).map_raw(&file.fd);
-        let mapping = |pages| Mapping {
-            pages,
-            keeps_pages: file.is_reserved,
-        };
-        mapped.map(mapping).map_err(|error| match error.raw_os_error() {
+        let bytes = isize::try_from(file.bytes()).map_err(|_| misbehaved(Misbehaviour::MemoryTooLarge))?;
+        let mapped = MmapOptions::new().len(bytes as usize).map_raw(&file.fd);
+        let pages = mapped.map_err(|error| match error.raw_os_error() {
             // Opened for reading only, or sealed against writing.
             Some(libc::EACCES | libc::EPERM) => misbehaved(Misbehaviour::MemoryUnwritable),
             _ => FabricError::system("mapping the memory of a connection", error),
+        })?;
+        Ok(Mapping {
+            pages,
+            keeps_pages: file.is_reserved,
         })
     }
 
@@ -161,7 +161,6 @@ impl Mapping {
         self.pages.as_mut_ptr()
     }
 
-    /// Size of the mapping.
     pub(crate) fn bytes(&self) -> usize {
         self.pages.len()
     }
@@ -170,20 +169,16 @@ impl Mapping {
     /// zeros from then on. Does nothing for a file whose pages were reserved, and nothing outside of the mapping.
     pub(crate) fn discard(&self, range: Range<usize>) {
         let page = rustix::param::page_size();
-        let (start, end) = (
-            range.start.next_multiple_of(page),
-            range.end.min(self.bytes()) / page * page,
-        );
+        let start = range.start.next_multiple_of(page);
+        let end = range.end.min(self.bytes()) / page * page;
         if self.keeps_pages || start >= end {
             return;
         }
+        let bytes = end - start;
         // SAFETY: the range lies inside the mapping. Its bytes become zeros, as a write of the peer could make them:
         // this process reads them through raw pointers and atomics only. The file keeps its size, so every byte can
         // still be accessed. It fails only on a kernel that cannot give pages of such a file back; they stay then.
-        let _stays = unsafe {
-            self.pages
-                .unchecked_advise_range(UncheckedAdvice::Remove, start, end - start)
-        };
+        let _stays = unsafe { self.pages.unchecked_advise_range(UncheckedAdvice::Remove, start, bytes) };
     }
 }
 

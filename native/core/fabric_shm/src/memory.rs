@@ -173,7 +173,6 @@ impl PeerMemory {
         Region::map(file, layout).map(PeerMemory)
     }
 
-    /// Number of slots of the peer's receive queue.
     pub(crate) fn slots(&self) -> u16 {
         self.0.layout.slots
     }
@@ -224,7 +223,6 @@ pub(crate) struct Transfer<'a> {
 }
 
 impl Transfer<'_> {
-    /// Number of bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }

@@ -90,7 +90,6 @@ impl<'a> Queue<'a> {
 /// The producing end. One per queue; threads that share it take turns by a mutex of this process.
 #[derive(Debug)]
 pub(crate) struct Producer {
-    /// Position of the next entry.
     tail: u64,
     /// The consumer's head when last read; never more than `tail`.
     head: u64,

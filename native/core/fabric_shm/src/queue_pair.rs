@@ -46,7 +46,6 @@ impl OwnSide {
         })
     }
 
-    /// Sends this side's greeting, once.
     pub(crate) fn greet(&mut self, socket: BorrowedFd<'_>) -> Result<(), FabricError> {
         let waking = self.waking.take().ok_or(FabricError::PeerGone)?;
         rendezvous::send_greeting(socket, &self.hello, [self.file.as_fd(), waking.as_fd()])
@@ -104,7 +103,6 @@ const LOCKED_BYTES_MAX: usize = 2048;
 pub(crate) struct ShmQueuePair {
     watch: Watch,
     own_memory: Arc<ExposedMemory>,
-    /// `own_memory`, as a [`Memory`].
     exposed: Arc<dyn Memory>,
     exposer: Arc<ShmExposer>,
     peer: PeerSide,
@@ -138,10 +136,9 @@ impl ShmQueuePair {
 
     /// Fails after this side's own end: a post would write into memory that the peer no longer reads.
     fn check_open(&self) -> Result<(), FabricError> {
-        if self.is_closed.load(Ordering::Relaxed) {
-            Err(FabricError::PeerGone)
-        } else {
-            Ok(())
+        match self.is_closed.load(Ordering::Relaxed) {
+            true => Err(FabricError::PeerGone),
+            false => Ok(()),
         }
     }
 }

@@ -24,14 +24,11 @@ use crate::wakeup::Waker;
 pub(crate) const REFUSED_BUSY: u8 = 1;
 /// The refusing answer of a listener: the greeting is not valid.
 pub(crate) const REFUSED_GREETING: u8 = 2;
-
 /// The refusing answer of a listener in a directory: processes of the peer's user may not connect.
 pub(crate) const REFUSED_USER: u8 = 3;
 
-/// Descriptors in a greeting.
 const DESCRIPTORS: usize = 2;
 
-/// A peer's greeting.
 pub(crate) struct Greeting {
     pub(crate) hello: Hello,
     pub(crate) memory: SealedFile,
@@ -70,15 +67,10 @@ pub(crate) fn send_greeting(
     }
 }
 
-/// Tells a peer why it is refused. Ignores failures: a peer that is gone needs no answer.
-pub(crate) fn refuse(socket: BorrowedFd<'_>, why: u8) {
-    let _ = rustix::net::send(socket, &[why], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
-}
-
-/// Sends this side's hello to a peer of another version.
-pub(crate) fn refuse_version(socket: BorrowedFd<'_>, hello: &Hello) {
-    let bytes = hello.emit();
-    let _ = rustix::net::send(socket, &bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+/// Tells a peer why it is refused: a reason, or this side's hello. Ignores failures: a peer that is gone needs no
+/// answer.
+pub(crate) fn refuse(socket: BorrowedFd<'_>, answer: &[u8]) {
+    let _ = rustix::net::send(socket, answer, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
 /// Takes the peer's greeting. None: nothing has come yet. `port` names the listener in a refusal.
@@ -86,19 +78,16 @@ pub(crate) fn receive_greeting(socket: BorrowedFd<'_>, port: u16) -> Result<Opti
     // One byte more than a hello, so that a longer message is seen to be longer.
     let mut bytes = [0; HELLO_BYTES + 1];
     let mut descriptors = Vec::with_capacity(DESCRIPTORS);
-    let received = {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        let received = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags);
-        // Every descriptor that came is owned from here on, wanted or not. Those beyond the space were never installed.
-        for message in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(came) = message {
-                descriptors.extend(came);
-            }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    let received = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags);
+    // Every descriptor that came is owned from here on, wanted or not. Those beyond the space were never installed.
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(came) = message {
+            descriptors.extend(came);
         }
-        received
-    };
+    }
     let received = match received {
         Ok(received) => received,
         // The kernel reports a reset once, if the peer closed with unread messages. Messages that the peer sent before
@@ -109,19 +98,15 @@ pub(crate) fn receive_greeting(socket: BorrowedFd<'_>, port: u16) -> Result<Opti
     match (received.bytes, bytes[0]) {
         (0, _) => return Err(FabricError::PeerGone),
         (1, REFUSED_BUSY) => return Err(FabricError::Refused(port)),
-        (1, REFUSED_GREETING) => {
-            return Err(FabricError::PeerMisbehaved(Misbehaviour::GreetingRefused));
-        }
+        (1, REFUSED_GREETING) => return Err(FabricError::PeerMisbehaved(Misbehaviour::GreetingRefused)),
         (1, REFUSED_USER) => return Err(FabricError::UserRefused),
         _ => {}
     }
     let hello = Hello::parse(bytes.get(..received.bytes).unwrap_or(&bytes))?;
     let is_cut = received.flags.contains(ReturnFlags::CTRUNC);
     if is_cut && descriptors.len() < DESCRIPTORS {
-        return Err(FabricError::system(
-            "receiving the descriptors of the peer",
-            Errno::MFILE,
-        ));
+        let doing = "receiving the descriptors of the peer";
+        return Err(FabricError::system(doing, Errno::MFILE));
     }
     match <[OwnedFd; DESCRIPTORS]>::try_from(descriptors) {
         Ok([memory, waking]) if !is_cut => Ok(Some(Greeting {

@@ -21,7 +21,6 @@ pub(crate) enum Users {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
     Allowed,
-    /// A user that is not allowed.
     Other(u32),
     /// The user namespace of this process has no number for the user.
     Unmapped,
