@@ -19,10 +19,8 @@ const KEY: Range<usize> = 20..28;
 const KIND_CONTROL: u32 = 1;
 const KIND_TRANSFER: u32 = 2;
 
-/// Length of a control message with its head.
 pub(crate) const CONTROL_FRAME_BYTES: usize = CONTROL.end;
 
-/// Length of the head of a transfer.
 pub(crate) const TRANSFER_HEAD_BYTES: usize = KEY.end;
 
 /// A transfer without its bytes, which follow.
@@ -46,7 +44,6 @@ impl TransferHead {
     }
 }
 
-/// A control message as a frame.
 pub(crate) fn emit_control(message: &[u8; CONTROL_BYTES]) -> [u8; CONTROL_FRAME_BYTES] {
     let mut frame = [0; CONTROL_FRAME_BYTES];
     frame[KIND].copy_from_slice(&KIND_CONTROL.to_le_bytes());
@@ -64,7 +61,6 @@ pub(crate) enum Frame {
 }
 
 impl Frame {
-    /// Length of a control message, or of the head of a transfer.
     pub(crate) fn head_bytes(&self) -> usize {
         match self {
             Frame::Control(_) => CONTROL_FRAME_BYTES,

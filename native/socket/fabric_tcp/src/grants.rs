@@ -132,6 +132,15 @@ impl TcpExposer {
     fn grants(&self) -> Result<Arc<Grants>, FabricError> {
         self.0.upgrade().ok_or(FabricError::PeerGone)
     }
+
+    fn area(&self, pages: Arc<Pages>, key: u64, windows: Vec<Arc<TcpWindow>>) -> Box<dyn Exposed> {
+        Box::new(ExposedArea {
+            grants: Weak::clone(&self.0),
+            key,
+            memory: Arc::new(ExposedMemory { pages, key }),
+            windows,
+        })
+    }
 }
 
 impl Exposer for TcpExposer {
@@ -139,12 +148,7 @@ impl Exposer for TcpExposer {
         let grants = self.grants()?;
         let pages = Arc::new(Pages::new(bytes)?);
         let key = grants.grant(&pages, 0..bytes);
-        Ok(Box::new(ExposedArea {
-            grants: Weak::clone(&self.0),
-            key,
-            memory: Arc::new(ExposedMemory { pages, key }),
-            windows: Vec::new(),
-        }))
+        Ok(self.area(pages, key, Vec::new()))
     }
 
     fn expose_windows(&self, bytes: usize, part_bytes: usize) -> Result<Box<dyn Exposed>, FabricError> {
@@ -163,12 +167,7 @@ impl Exposer for TcpExposer {
         let windows = windows.collect();
         // The peer may write through windows only: no key leads to the area as a whole.
         let key = grants.reserve();
-        Ok(Box::new(ExposedArea {
-            grants: Weak::clone(&self.0),
-            key,
-            memory: Arc::new(ExposedMemory { pages, key }),
-            windows,
-        }))
+        Ok(self.area(pages, key, windows))
     }
 }
 

@@ -13,22 +13,10 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use crate::socket::lost;
 
 /// The refusing answer of a listener: all places are taken.
-const REFUSED_BUSY: u8 = 1;
+pub(crate) const REFUSED_BUSY: u8 = 1;
 /// The refusing answer of a listener: it refused the hello, or could not answer; its log says why.
-const REFUSED_HELLO: u8 = 2;
+pub(crate) const REFUSED_HELLO: u8 = 2;
 
-/// How a listener refuses a peer.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Refusal {
-    /// The listener's backlog is full.
-    Busy,
-    /// Another reason, which the listener's log names.
-    Hello,
-    /// The peer's version differs from that of this hello.
-    Version(Hello),
-}
-
-/// A hello that is being received.
 pub(crate) struct Greeting {
     bytes: [u8; HELLO_BYTES],
     got: usize,
@@ -87,18 +75,13 @@ fn say(socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), FabricError> {
     }
 }
 
-/// Sends this side's hello.
 pub(crate) fn greet(socket: BorrowedFd<'_>, hello: &Hello) -> Result<(), FabricError> {
     say(socket, &hello.emit())
 }
 
-/// Refuses a peer. Ignores failures: a peer that is gone needs no answer.
-pub(crate) fn refuse(socket: BorrowedFd<'_>, why: Refusal) {
-    let _gone = match why {
-        Refusal::Busy => say(socket, &[REFUSED_BUSY]),
-        Refusal::Hello => say(socket, &[REFUSED_HELLO]),
-        Refusal::Version(hello) => greet(socket, &hello),
-    };
+/// Refuses a peer: with a reason, or this side's hello. Ignores failures: a peer that is gone needs no answer.
+pub(crate) fn refuse(socket: BorrowedFd<'_>, answer: &[u8]) {
+    let _gone = say(socket, answer);
     let _gone = rustix::net::shutdown(socket, Shutdown::Write);
     // To close a socket with unread bytes resets the connection, and the peer may lose the answer: read them first.
     let _nothing = rustix::net::recv(socket, &mut [0; 1024], RecvFlags::DONTWAIT);

@@ -60,7 +60,6 @@ impl Interest {
         asked.map_err(|errno| FabricError::system(DOING, errno))
     }
 
-    /// Takes the event, if there is one.
     pub(crate) fn drain(&self) {
         let mut is_armed = self.is_armed.lock();
         let mut events = Vec::with_capacity(1);

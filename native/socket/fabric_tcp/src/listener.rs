@@ -9,13 +9,12 @@ use inet_rdma_fabric::{FabricError, FabricName, ListenOptions, Listener, QueuePa
 use inet_rdma_stream::{Hello, WireError};
 use rustix::io::Errno;
 
-use crate::greeting::{self, Greeting, Refusal};
+use crate::greeting::{self, Greeting, REFUSED_BUSY, REFUSED_HELLO};
 use crate::queue_pair::{OwnSide, RING, TcpQueuePair};
 use crate::socket;
 
 type Outcome = Result<Box<dyn QueuePair>, FabricError>;
 
-/// Accepts connections of one port.
 pub(crate) struct TcpListener {
     options: ListenOptions,
     port: u16,
@@ -27,7 +26,6 @@ pub(crate) struct TcpListener {
 }
 
 impl TcpListener {
-    /// Listens on the first free port of the options.
     pub(crate) fn listen(options: &ListenOptions) -> Result<TcpListener, FabricError> {
         let (socket, port) = callers::bind_first_free(&options.ports, |port| {
             match socket::listening(options.address, port, options.backlog) {
@@ -66,7 +64,7 @@ impl TcpListener {
     /// Waits for the hello of a new peer. Refuses the peer if too many wait.
     fn take_caller(&mut self, socket: OwnedFd) {
         if self.callers.count() + self.ready.len() >= usize::from(self.options.backlog) {
-            return greeting::refuse(socket.as_fd(), Refusal::Busy);
+            return greeting::refuse(socket.as_fd(), &[REFUSED_BUSY]);
         }
         if let Err(error) = self.callers.add(socket, Greeting::new(), self.options.hello_timeout) {
             self.fail(error);
@@ -115,9 +113,9 @@ impl TcpListener {
             FabricError::PeerGone => {}
             FabricError::Hello(WireError::Version { .. }) => {
                 let hello = self.options.parameters.hello(RING);
-                greeting::refuse(socket.as_fd(), Refusal::Version(Hello { token: 0, ..hello }));
+                greeting::refuse(socket.as_fd(), &Hello { token: 0, ..hello }.emit());
             }
-            _ => greeting::refuse(socket.as_fd(), Refusal::Hello),
+            _ => greeting::refuse(socket.as_fd(), &[REFUSED_HELLO]),
         }
         self.fail(error);
     }

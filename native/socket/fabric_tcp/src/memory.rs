@@ -94,12 +94,10 @@ impl Pages {
         if start >= end {
             return;
         }
+        let bytes = end - start;
         // SAFETY: the range lies inside the mapping, and its bytes become zeros, as a peer can make them: they are read
         // through raw pointers only. The mapping is private and anonymous, so each page can be had again.
-        let _stays = unsafe {
-            self.0
-                .unchecked_advise_range(UncheckedAdvice::DontNeed, start, end - start)
-        };
+        let _stays = unsafe { self.0.unchecked_advise_range(UncheckedAdvice::DontNeed, start, bytes) };
     }
 }
 

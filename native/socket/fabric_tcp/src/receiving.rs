@@ -24,13 +24,11 @@ const BEHIND_BULK_BYTES: usize = 256;
 /// Bytes after which a turn with a result ends, as it holds the connection's lock.
 const TURN_BYTES: usize = 256 * 1024;
 
-/// The receiving half of a connection.
 pub(crate) struct FrameReceiver {
     /// Bytes that are read ahead: those not parsed yet are `ahead[start..end]`.
     ahead: Box<[u8]>,
     start: usize,
     end: usize,
-    /// The transfer whose bytes are being received.
     transfer: Option<Incoming>,
     /// Completions that are not polled yet, at most one for each slot of this side.
     ready: VecDeque<Completion>,
@@ -84,12 +82,10 @@ impl FrameReceiver {
         matches!(self.fault, Some(FabricError::PeerMisbehaved(_)))
     }
 
-    /// Whether the peer has ended the connection.
     pub(crate) fn is_at_end(&self) -> bool {
         self.fault.is_some()
     }
 
-    /// This side has ended the connection.
     pub(crate) fn end(&mut self) {
         self.fault.get_or_insert(FabricError::PeerGone);
     }
@@ -234,9 +230,7 @@ impl FrameReceiver {
 
 /// The reason why a read returned nothing.
 enum Fault {
-    /// Nothing is there yet.
     Empty,
-    /// The connection has ended.
     Failed(FabricError),
 }
 

@@ -23,7 +23,6 @@ const OFFER_PARTS: usize = 4;
 /// Slices that are handed to the kernel in one call.
 const SLICES: usize = 64;
 
-/// The sending half of a connection.
 pub(crate) struct FrameSender {
     state: Mutex<State>,
     /// Bytes in the backlog. Changed only with the state locked.
@@ -57,7 +56,6 @@ impl FrameSender {
         }
     }
 
-    /// True if frames wait.
     pub(crate) fn has_backlog(&self) -> bool {
         self.waiting.load(Ordering::Acquire) > 0
     }
@@ -108,7 +106,6 @@ impl FrameSender {
         Ok(sent < bytes)
     }
 
-    /// Sends the backlog, as far as the socket takes it.
     pub(crate) fn flush(&self, socket: BorrowedFd<'_>) {
         if self.has_backlog() {
             let mut state = self.state.lock();
