@@ -25,15 +25,14 @@
 //!
 //! # Files
 //!
-//! Each uses those above it: `active_mode`, `notifier`, `posted_sends`, `posted_receives`; `sending`; `shared` (the
-//! socket); `posted_sending`, `receiving`; `continuing`; `send_lock`; `calls`, `posting`, `opening`.
+//! Each uses those above it: `active_mode`, `notifier`, `posted_sends`; `sending`; `shared` (the socket);
+//! `posted_sending`, `receiving`; `continuing`; `send_lock`; `calls`, `posting`, `opening`.
 
 mod active_mode;
 mod calls;
 mod continuing;
 mod notifier;
 mod opening;
-mod posted_receives;
 mod posted_sending;
 mod posted_sends;
 mod posting;

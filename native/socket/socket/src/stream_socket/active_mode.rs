@@ -113,21 +113,17 @@ impl<T> ActiveMode<T> {
 
     /// Counts one message that was handed over.
     pub(super) fn count_message(&mut self) -> After<T> {
-        match self.0.take() {
-            None => After::Passive,
-            Some(Active { left, token }) => match left {
-                Left::Once => After::Passive,
-                Left::Count(..=1) => After::UsedUp(token),
-                Left::Count(count) => {
-                    let left = Left::Count(count - 1);
-                    self.0 = Some(Active { left, token });
-                    After::Active
-                }
-                Left::Infinity => {
-                    self.0 = Some(Active { left, token });
-                    After::Active
-                }
-            },
+        match self.0.as_mut().map(|active| &mut active.left) {
+            Some(Left::Infinity) => After::Active,
+            Some(Left::Count(count @ 2..)) => {
+                *count -= 1;
+                After::Active
+            }
+            Some(Left::Count(_)) => self.turn_off().map_or(After::Passive, After::UsedUp),
+            Some(Left::Once) | None => {
+                self.0 = None;
+                After::Passive
+            }
         }
     }
 

@@ -52,11 +52,11 @@ impl<N: StreamNotifier> StreamSocket<N> {
         let reframed = !is_posted && read_half.reframe(framing, packet_max_bytes);
         drop(read_half);
         if reframed {
-            self.write_direction.lock().reframe(framing);
+            self.write_direction.lock().framing = framing;
         }
         if reframed && is_active {
             // The part of a line that was kept may be a message in the new framing.
-            self.call_back(Woken::READER);
+            self.connection.call_back(Woken::READER);
         }
         reframed
     }
@@ -66,7 +66,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
 impl<N: StreamNotifier> StreamSocket<N> {
     /// See [`inet_rdma_engine::connection::WriteHalf::write`].
     pub fn write(&self, gather: &Gather<'_>, at: usize, max: usize) -> Result<Written, Closed> {
-        let (written, woken) = self.write_direction.lock().write(gather, at, max);
+        let (written, woken) = self.write_direction.lock().half.write_without_notify(gather, at, max);
         self.notify_and_continue(woken, Caller::User);
         written
     }
@@ -81,7 +81,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
 impl<N: StreamNotifier> StreamSocket<N> {
     /// Ends the outgoing stream after the last transfer; the peer reads to its end. Posted sends are not sent any more.
     pub fn finish(&self) -> Result<(), Closed> {
-        let (finished, woken) = self.write_direction.lock().finish();
+        let (finished, woken) = self.write_direction.lock().half.finish_without_notify();
         self.notify_and_continue(woken, Caller::User);
         finished
     }

@@ -52,7 +52,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
                 return;
             }
         }
-        self.call_back(todo);
+        self.connection.call_back(todo);
     }
 
     fn receive(&self, caller: Caller) -> Woken {
@@ -64,7 +64,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
             // The polling thread alone reads for active mode.
             Caller::PollingThread if is_active => self.deliver(),
             Caller::User if is_active => {
-                self.call_back(Woken::READER);
+                self.connection.call_back(Woken::READER);
                 Woken::default()
             }
             Caller::User | Caller::PollingThread => Woken::default(),

@@ -1,5 +1,6 @@
 //! The making of a stream socket, and its place as the user of its connection.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, Weak};
 
 use inet_rdma_assembly::Framing;
@@ -7,6 +8,7 @@ use inet_rdma_fabric::{Parameters, QueuePair};
 use inet_rdma_records::Protection;
 use parking_lot::Mutex;
 
+use super::active_mode::ActiveMode;
 use super::notifier::StreamNotifier;
 use super::sending::WriteDirection;
 use super::shared::{Bounds, Demand, StreamSocket};
@@ -35,7 +37,10 @@ impl<N: StreamNotifier> StreamSocket<N> {
             bounds,
             read_half: Mutex::new(reader),
             write_direction: Mutex::new(WriteDirection::new(writer, framing)),
-            demand: Mutex::new(Demand::default()),
+            demand: Mutex::new(Demand {
+                posted: VecDeque::new(),
+                active: ActiveMode::passive(),
+            }),
             notifier,
         });
         let _set_once = waker.socket.set(Arc::downgrade(&socket));

@@ -13,7 +13,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
     /// Continues the posted sends: about [`super::Bounds::call_bytes`] in at most [`WRITES_MAX`] writes.
     pub(super) fn send_posted(&self) -> Woken {
         let mut direction = self.write_direction.lock();
-        if direction.posted().is_empty() {
+        if direction.posted.is_empty() {
             return Woken::default();
         }
         if direction.holder().is_some() {
@@ -32,10 +32,10 @@ impl<N: StreamNotifier> StreamSocket<N> {
         let mut woken = Woken::default();
         let mut left = self.bounds.call_bytes.max(1);
         let mut writes = 0;
-        while !direction.posted().is_empty() {
+        while !direction.posted.is_empty() {
             if left == 0 || writes == WRITES_MAX {
                 // Bytes are left, but other connections wait for their turn.
-                self.call_back(Woken::WRITER);
+                self.connection.call_back(Woken::WRITER);
                 break;
             }
             writes += 1;
@@ -49,11 +49,11 @@ impl<N: StreamNotifier> StreamSocket<N> {
                 }
             };
             left = left.saturating_sub(written.at);
-            direction.advance_posted(written.at, |token| {
+            direction.posted.advance(written.at, |token| {
                 let bytes = token.bytes();
                 self.notifier.sent(token, Ok(bytes));
             });
-            if written.blocked && !direction.posted().is_empty() {
+            if written.blocked && !direction.posted.is_empty() {
                 let (armed, found) = self.connection.arm_writer_without_notify();
                 woken.merge(found);
                 if armed {

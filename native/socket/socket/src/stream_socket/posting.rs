@@ -57,11 +57,11 @@ impl<N: StreamNotifier> StreamSocket<N> {
             return Err(Refused::Closed(closed));
         }
         let mut direction = self.write_direction.lock();
-        let header = header(direction.framing(), &token)?;
-        if direction.posted().len() >= self.bounds.sends {
+        let header = header(direction.framing, &token)?;
+        if direction.posted.len() >= self.bounds.sends {
             return Err(Refused::Full);
         }
-        direction.post(token, header);
+        direction.posted.push(token, header);
         let holder = direction.holder();
         drop(direction);
         self.go_on(Woken::WRITER, Caller::User);
@@ -82,9 +82,9 @@ impl<N: StreamNotifier> StreamSocket<N> {
         };
         direction.release();
         if let Some((header, token, sent)) = rest {
-            direction.post_rest(token, header, sent);
+            direction.posted.push_rest(token, header, sent);
         }
-        let writer = direction.take_wanted() || !direction.posted().is_empty();
+        let writer = direction.take_wanted() || !direction.posted.is_empty();
         drop(direction);
         self.notify_and_continue(Woken { reader: false, writer }, Caller::User);
         Ok(())
@@ -121,7 +121,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
         if demand.posted.len() >= self.bounds.receives {
             return Err(Refused::Full);
         }
-        demand.posted.push(token);
+        demand.posted.push_back(token);
         drop(demand);
         self.connection.expect_read(bytes);
         drop(read_half);
@@ -133,7 +133,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
     /// the send are sent.
     pub fn cancel(&self, is: impl Fn(&N::Token) -> bool) -> bool {
         let mut direction = self.write_direction.lock();
-        let send = direction.cancel(&is);
+        let send = direction.posted.cancel(&is);
         let writer = direction.take_wanted();
         drop(direction);
         self.notify_and_continue(Woken { reader: false, writer }, Caller::User);
@@ -143,8 +143,12 @@ impl<N: StreamNotifier> StreamSocket<N> {
             Cancelled::NotFound => {}
         }
         let read_half = self.read_half.lock();
-        let cancelled = self.demand.lock().posted.cancel(&is);
-        let Some(index) = cancelled else { return false };
+        let mut demand = self.demand.lock();
+        let Some(index) = demand.posted.iter().position(is) else {
+            return false;
+        };
+        let _cancelled = demand.posted.remove(index);
+        drop(demand);
         self.connection.cancel_expected_read(index);
         drop(read_half);
         // Bytes that were kept for the cancelled receive may complete the next one.
@@ -155,7 +159,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
     /// Totals of posted operations.
     pub fn posted(&self) -> PostedTotals {
         let direction = self.write_direction.lock();
-        let (sends, send_bytes) = (direction.posted().len(), direction.posted().bytes());
+        let (sends, send_bytes) = (direction.posted.len(), direction.posted.bytes());
         drop(direction);
         PostedTotals {
             sends,
@@ -180,7 +184,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
             Some(_) => {}
             None => {
                 drop(read_half);
-                self.call_back(Woken::READER);
+                self.connection.call_back(Woken::READER);
             }
         }
         Ok(())

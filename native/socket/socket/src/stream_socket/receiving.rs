@@ -45,7 +45,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
             }
         }
         // More may have arrived, but other connections wait for their turn.
-        self.call_back(Woken::READER);
+        self.connection.call_back(Woken::READER);
         woken
     }
 
@@ -65,7 +65,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
         woken.writer |= taken.woken.writer;
         *left = left.saturating_sub(taken.copied(&out));
         if taken.is_satisfied {
-            let satisfied = self.demand.lock().posted.pop();
+            let satisfied = self.demand.lock().posted.pop_front();
             if let (Some(token), Some(received)) = (satisfied, out.pop()) {
                 self.notifier.received(token, Ok(received));
             }
@@ -92,7 +92,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
     pub(super) fn end_receives(&self, closed: &Closed) {
         self.connection.cancel_expected_reads();
         loop {
-            let next = self.demand.lock().posted.pop();
+            let next = self.demand.lock().posted.pop_front();
             let Some(token) = next else { return };
             self.notifier.received(token, Err(closed.clone()));
         }
@@ -107,7 +107,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
             // After the end the turn continues: only the bytes in ring and landing buffers are left.
             if reads == 0 && self.connection.closed().is_none() {
                 // More has arrived, but other connections wait for their turn.
-                self.call_back(Woken::READER);
+                self.connection.call_back(Woken::READER);
                 break;
             }
         }

@@ -40,7 +40,7 @@ impl<'a, N: StreamNotifier> SendLock<'a, N> {
         let Some(direction) = &mut self.direction else {
             return Err(Closed::Here);
         };
-        let (written, woken) = direction.write(gather, at, max);
+        let (written, woken) = direction.half.write_without_notify(gather, at, max);
         self.woken.merge(woken);
         written
     }
@@ -49,7 +49,7 @@ impl<'a, N: StreamNotifier> SendLock<'a, N> {
     pub fn release(mut self) {
         if let Some(direction) = &mut self.direction {
             direction.release();
-            self.woken.writer |= direction.take_wanted() || !direction.posted().is_empty();
+            self.woken.writer |= direction.take_wanted() || !direction.posted.is_empty();
         }
     }
 }

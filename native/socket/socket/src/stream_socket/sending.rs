@@ -1,20 +1,20 @@
 //! The order of writers: the bytes of one send, direct or posted, are not mixed with those of another.
 
-use inet_rdma_assembly::{Framing, Gather, Header};
+use inet_rdma_assembly::Framing;
 
 use super::notifier::StreamNotifier;
-use super::posted_sends::{Cancelled, PostedSends};
+use super::posted_sends::PostedSends;
 use inet_rdma_engine::connection::{Closed, Woken, WriteHalf, Written};
 
 /// The writing direction, behind its lock. Posted sends are written while no writer is in the middle of a send, and
 /// before sends that have not begun.
 pub(super) struct WriteDirection<N: StreamNotifier> {
-    half: WriteHalf,
+    pub(super) half: WriteHalf,
     /// The framing of sends that begin. The reading direction has its own, so that no writer waits for a read.
-    framing: Framing,
+    pub(super) framing: Framing,
     /// The writer that is in the middle of a send, and the framing of that send.
     holder: Option<(N::Writer, Framing)>,
-    posted: PostedSends<N::Token>,
+    pub(super) posted: PostedSends<N::Token>,
     /// True: another writer has asked meanwhile.
     wanted: bool,
 }
@@ -39,39 +39,14 @@ impl<N: StreamNotifier> WriteDirection<N> {
         }
     }
 
-    pub(super) fn framing(&self) -> Framing {
-        self.framing
-    }
-
     /// The framing of the send that is under way; else of the next one.
     pub(super) fn framing_of_send(&self) -> Framing {
         self.holder.map_or(self.framing, |(_, framing)| framing)
     }
 
-    /// Changes the framing of sends that begin.
-    pub(super) fn reframe(&mut self, framing: Framing) {
-        self.framing = framing;
-    }
-
-    /// As [`WriteHalf::write`], for a caller that notifies the user itself.
-    #[inline]
-    pub(super) fn write(&mut self, gather: &Gather<'_>, at: usize, max: usize) -> (Result<Written, Closed>, Woken) {
-        self.half.write_without_notify(gather, at, max)
-    }
-
     /// Writes of the posted sends, up to about `max` bytes.
     pub(super) fn write_posted(&mut self, max: usize) -> (Result<Written, Closed>, Woken) {
         self.half.write_without_notify(&self.posted.gather(max), 0, max)
-    }
-
-    /// See [`WriteHalf::finish`].
-    pub(super) fn finish(&mut self) -> (Result<(), Closed>, Woken) {
-        self.half.finish_without_notify()
-    }
-
-    /// Notes that this many bytes of the posted sends are sent. `done` gets the token of each send that is complete.
-    pub(super) fn advance_posted(&mut self, bytes: usize, done: impl FnMut(N::Token)) {
-        self.posted.advance(bytes, done);
     }
 
     /// Makes `writer` the holder. Err: another party holds the direction; the end of its sends wakes the writers that
@@ -106,23 +81,6 @@ impl<N: StreamNotifier> WriteDirection<N> {
     /// Returns true once if a writer has asked meanwhile. The caller must notify the writers.
     pub(super) fn take_wanted(&mut self) -> bool {
         self.holder.is_none() && self.posted.is_empty() && std::mem::take(&mut self.wanted)
-    }
-
-    pub(super) fn post(&mut self, token: N::Token, header: Header) {
-        self.posted.push(token, header);
-    }
-
-    /// Ends the holder's turn. The polling thread sends the rest of its send before all posted sends.
-    pub(super) fn post_rest(&mut self, token: N::Token, header: Header, sent: usize) {
-        self.posted.push_rest(token, header, sent);
-    }
-
-    pub(super) fn posted(&self) -> &PostedSends<N::Token> {
-        &self.posted
-    }
-
-    pub(super) fn cancel(&mut self, is: impl Fn(&N::Token) -> bool) -> Cancelled<N::Token> {
-        self.posted.cancel(is)
     }
 
     /// Ends all posted sends, as nothing is sent any more.

@@ -1,5 +1,6 @@
 //! The parts of a stream socket.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use inet_rdma_assembly::Framing;
@@ -8,9 +9,8 @@ use parking_lot::Mutex;
 
 use super::active_mode::ActiveMode;
 use super::notifier::StreamNotifier;
-use super::posted_receives::PostedReceives;
 use super::sending::WriteDirection;
-use inet_rdma_engine::connection::{Connection, ReadHalf, Woken};
+use inet_rdma_engine::connection::{Connection, ReadHalf};
 
 /// Bounds of posted operations, and of one call.
 #[derive(Debug, Clone, Copy, Default)]
@@ -38,19 +38,10 @@ pub struct StreamSocket<N: StreamNotifier> {
 /// The destinations of arriving bytes that the user has asked for. Changed only with the lock of the reading direction
 /// held.
 pub(super) struct Demand<T> {
-    /// The posted receives.
-    pub(super) posted: PostedReceives<T>,
-    /// Active mode.
+    /// The tokens of the posted receives, in order. Each has an expected read of the connection, which knows its size:
+    /// both lists change together.
+    pub(super) posted: VecDeque<T>,
     pub(super) active: ActiveMode<T>,
-}
-
-impl<T> Default for Demand<T> {
-    fn default() -> Self {
-        Self {
-            posted: PostedReceives::default(),
-            active: ActiveMode::passive(),
-        }
-    }
 }
 
 impl<N: StreamNotifier> StreamSocket<N> {
@@ -76,11 +67,6 @@ impl<N: StreamNotifier> StreamSocket<N> {
 
     /// The framing of the stream.
     pub fn framing(&self) -> Framing {
-        self.write_direction.lock().framing()
-    }
-
-    /// Makes the polling thread look soon and wake these parties, even if it finds nothing for them.
-    pub(super) fn call_back(&self, woken: Woken) {
-        self.connection.call_back(woken);
+        self.write_direction.lock().framing
     }
 }
