@@ -6,7 +6,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
 
 use inet_rdma_fabric::event::Event;
 use inet_rdma_fabric::{FabricError, Listener, QueuePair, threads, waiting};
@@ -26,7 +25,6 @@ pub struct Acceptor {
     port: u16,
 }
 
-/// The state shared by the acceptor and its thread.
 struct Shared {
     /// None: closed. The thread holds the lock while it accepts: a caller that must not wait may only try the lock.
     listener: Mutex<Option<Box<dyn Listener>>>,
@@ -98,7 +96,6 @@ impl Drop for Acceptor {
 }
 
 impl Shared {
-    /// The thread's work.
     fn run(&self) {
         let failure = match catch_unwind(AssertUnwindSafe(|| self.serve())) {
             Ok(Ok(())) => return,
@@ -121,24 +118,21 @@ impl Shared {
                     *listener = None;
                 }
                 let Some(listener) = &mut *listener else { return Ok(()) };
-                self.take_one(&mut **listener)?
+                match listener.poll_accept() {
+                    Some(Ok(queue_pair)) => {
+                        self.keep(queue_pair);
+                        continue;
+                    }
+                    Some(Err(error)) if listener.is_over() => return Err(error),
+                    Some(Err(error)) => {
+                        self.waker.refused(&error);
+                        continue;
+                    }
+                    None => listener.next_deadline(),
+                }
             };
-            if let Some(deadline) = deadline {
-                waiting::until_readable(&[self.event.as_fd(), self.stop.as_fd()], deadline, "waiting for peers")?;
-            }
+            waiting::until_readable(&[self.event.as_fd(), self.stop.as_fd()], deadline, "waiting for peers")?;
         }
-    }
-
-    /// Takes the next connection or refusal from the listener. Returns Some if there is none: wait for an event or for
-    /// the deadline.
-    fn take_one(&self, listener: &mut dyn Listener) -> Result<Option<Option<Instant>>, FabricError> {
-        match listener.poll_accept() {
-            Some(Ok(queue_pair)) => self.keep(queue_pair),
-            Some(Err(error)) if listener.is_over() => return Err(error),
-            Some(Err(error)) => self.waker.refused(&error),
-            None => return Ok(Some(listener.next_deadline())),
-        }
-        Ok(None)
     }
 
     fn keep(&self, queue_pair: Box<dyn QueuePair>) {

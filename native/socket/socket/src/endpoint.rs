@@ -4,10 +4,10 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use inet_rdma_engine::connection::{Closed, Connection, PollingThread};
+use inet_rdma_engine::connection::{Closed, Connection};
 use inet_rdma_fabric::FabricError;
 
-use crate::poller::{Kicker, PollStep, Polled, PolledId, Poller, Polling};
+use crate::poller::{PollStep, Polled, PolledId, Poller, Polling};
 
 /// The polling threads of a process.
 pub struct Pollers {
@@ -29,18 +29,13 @@ impl Pollers {
 
     /// Gives a connection to one of the threads, in turn.
     pub fn attach(self: &Arc<Self>, connection: Arc<Connection>) -> Result<Attachment, FabricError> {
-        let attachment = self.add(Arc::new(Attached(Arc::clone(&connection))))?;
-        let kicker = self.pollers[attachment.index].kicker(attachment.id);
-        connection.set_polling_thread(Box::new(kicker));
+        let index = self.next.fetch_add(1, Ordering::Relaxed) % self.pollers.len();
+        let poller = &self.pollers[index];
+        let id = poller.add(Arc::new(Attached(Arc::clone(&connection))))?;
+        connection.set_polling_thread(Box::new(poller.kicker(id)));
         // The thread may have looked, as `add` asks it to, before the kicker was set. If that look could not arm it had
         // no kicker to call: kick now.
-        self.pollers[attachment.index].kick(attachment.id);
-        Ok(attachment)
-    }
-
-    fn add(self: &Arc<Self>, polled: Arc<dyn Polled>) -> Result<Attachment, FabricError> {
-        let index = self.next.fetch_add(1, Ordering::Relaxed) % self.pollers.len();
-        let id = self.pollers[index].add(polled)?;
+        poller.kick(id);
         Ok(Attachment {
             pollers: Arc::clone(self),
             index,
@@ -62,13 +57,6 @@ impl Drop for Attachment {
     }
 }
 
-/// A polling thread, as a connection knows it.
-impl PollingThread for Kicker {
-    fn kick(&self) {
-        Kicker::kick(self);
-    }
-}
-
 /// A connection, as a polling thread serves it.
 struct Attached(Arc<Connection>);
 
@@ -86,18 +74,16 @@ impl Polled for Attached {
         if index == EVENT && self.0.drain_event() {
             return self.handle_kick(spin);
         }
-        if self.0.handle_liveness() {
-            PollStep::Wait
-        } else {
-            PollStep::Over
+        match self.0.handle_liveness() {
+            true => PollStep::Wait,
+            false => PollStep::Over,
         }
     }
 
     fn handle_kick(&self, spin: bool) -> PollStep {
-        if self.0.attend(spin) {
-            PollStep::Busy
-        } else {
-            PollStep::Wait
+        match self.0.attend(spin) {
+            true => PollStep::Busy,
+            false => PollStep::Wait,
         }
     }
 

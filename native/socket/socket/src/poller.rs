@@ -9,6 +9,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use inet_rdma_engine::connection::PollingThread;
 use inet_rdma_fabric::FabricError;
 use inet_rdma_fabric::event::Event;
 use parking_lot::Mutex;
@@ -84,9 +85,8 @@ pub struct Kicker {
     id: PolledId,
 }
 
-impl Kicker {
-    /// Makes the thread look, soon.
-    pub fn kick(&self) {
+impl PollingThread for Kicker {
+    fn kick(&self) {
         if let Some(shared) = self.shared.upgrade() {
             shared.kick(self.id);
         }
@@ -105,13 +105,9 @@ impl Poller {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|errno| FabricError::system("creating an epoll set", errno))?;
         let wakeup = Event::new()?;
-        epoll::add(
-            &epoll,
-            &wakeup,
-            epoll::EventData::new_u64(WAKEUP),
-            epoll::EventFlags::IN,
-        )
-        .map_err(|errno| FabricError::system("watching an event", errno))?;
+        let data = epoll::EventData::new_u64(WAKEUP);
+        epoll::add(&epoll, &wakeup, data, epoll::EventFlags::IN)
+            .map_err(|errno| FabricError::system("watching an event", errno))?;
         let shared = Arc::new(Shared {
             epoll,
             wakeup,
@@ -170,7 +166,7 @@ impl Poller {
 impl Drop for Poller {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
-        self.shared.wake();
+        self.shared.wakeup.set();
         if let Some(thread) = self.thread.take() {
             if thread.thread().id() != std::thread::current().id() {
                 // A panic of the thread was reported when it happened.
@@ -183,10 +179,6 @@ impl Drop for Poller {
 impl Shared {
     fn kick(&self, id: PolledId) {
         self.kicked.lock().push(id.0);
-        self.wake();
-    }
-
-    fn wake(&self) {
         self.wakeup.set();
     }
 
@@ -205,10 +197,6 @@ impl Shared {
             let _ = epoll::delete(&self.epoll, fd);
         }
     }
-
-    fn find(&self, id: u64) -> Option<Arc<dyn Polled>> {
-        self.polled.lock().get(&id).cloned()
-    }
 }
 
 /// Starts the thread with all signals blocked: the process's other threads handle them.
@@ -216,7 +204,8 @@ fn spawn(shared: Arc<Shared>, name: String) -> std::io::Result<JoinHandle<()>> {
     let _blocked = inet_rdma_fabric::signals::block_all();
     std::thread::Builder::new().name(name).spawn(move || {
         crate::scheduling::ask_for_short_turns();
-        Loop::new(shared).run();
+        let hot = Vec::new();
+        Loop { shared, hot }.run();
     })
 }
 
@@ -233,18 +222,12 @@ struct Loop {
 }
 
 impl Loop {
-    fn new(shared: Arc<Shared>) -> Self {
-        Self {
-            shared,
-            hot: Vec::new(),
-        }
-    }
-
     fn run(mut self) {
         let mut events = Vec::with_capacity(64);
         while !self.shared.stop.load(Ordering::Relaxed) {
             events.clear();
-            let timeout = self.timeout();
+            // No hot entry: no bound.
+            let timeout = (!self.hot.is_empty()).then(Timespec::default);
             let buffer = rustix::buffer::spare_capacity(&mut events);
             match epoll::wait(&self.shared.epoll, buffer, timeout.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -256,11 +239,6 @@ impl Loop {
             }
             self.poll_hot();
         }
-    }
-
-    /// None: no bound.
-    fn timeout(&self) -> Option<Timespec> {
-        (!self.hot.is_empty()).then(Timespec::default)
     }
 
     fn handle(&mut self, data: u64) {
@@ -279,7 +257,8 @@ impl Loop {
 
     /// Calls `handle` for a connection. A panic ends that connection only.
     fn attend(&mut self, id: u64, handle: impl Fn(&dyn Polled) -> PollStep) {
-        let Some(polled) = self.shared.find(id) else {
+        let found = self.shared.polled.lock().get(&id).cloned();
+        let Some(polled) = found else {
             // The connection was removed after the kick.
             self.hot.retain(|hot| hot.id != id);
             return;
