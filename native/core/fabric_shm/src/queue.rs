@@ -7,7 +7,7 @@
 //! The peer may write every word here. All words are atomics, so a torn or racing write gives a wrong value and never
 //! undefined behaviour; each value is checked before it is used.
 
-use inet_rdma_fabric::{Completion, FabricError, Misbehaviour};
+use inet_rdma_fabric::{Completion, Misbehaviour};
 use inet_rdma_stream::{CONTROL_BYTES, Notice};
 
 use crate::prefetch::prefetch_for_write;
@@ -87,6 +87,18 @@ impl<'a> Queue<'a> {
     }
 }
 
+/// The reason why an entry could not be pushed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum PushError {
+    /// As many entries are under way as the peer has slots.
+    Full,
+    /// The peer's head is not between its earlier value and the number of pushed entries.
+    Head {
+        /// The value that the peer wrote.
+        said: u64,
+    },
+}
+
 /// The producing end. One per queue; threads that share it take turns by a mutex of this process.
 #[derive(Debug)]
 pub(crate) struct Producer {
@@ -106,9 +118,8 @@ impl Producer {
         }
     }
 
-    /// Puts an item at the end. Ok(true): the consumer sleeps, wake it. [`FabricError::QueueFull`]: as many entries are
-    /// under way as the peer has slots.
-    pub(crate) fn push(&mut self, queue: Queue<'_>, item: &Completion) -> Result<bool, Box<FabricError>> {
+    /// Puts an item at the end. Ok(true): the consumer sleeps, wake it.
+    pub(crate) fn push(&mut self, queue: Queue<'_>, item: &Completion) -> Result<bool, PushError> {
         let entry = self.next_entry(queue)?;
         match item {
             Completion::Notice(notice) => {
@@ -131,7 +142,7 @@ impl Producer {
         notice: Notice,
         address: u64,
         source: &[&[u8]],
-    ) -> Result<bool, Box<FabricError>> {
+    ) -> Result<bool, PushError> {
         let entry = self.next_entry(queue)?;
         let mut bytes = [0; INLINE_BYTES];
         let mut at = 0;
@@ -146,12 +157,9 @@ impl Producer {
         Ok(self.publish(queue, entry))
     }
 
-    fn next_entry<'a>(&mut self, queue: Queue<'a>) -> Result<&'a Entry, Box<FabricError>> {
+    fn next_entry<'a>(&mut self, queue: Queue<'a>) -> Result<&'a Entry, PushError> {
         if self.tail - self.head >= self.slots {
-            self.look_at_head(queue).map_err(FabricError::PeerMisbehaved)?;
-            if self.tail - self.head >= self.slots {
-                return Err(FabricError::QueueFull.into());
-            }
+            self.look_at_head(queue)?;
         }
         let entry = queue.entry(self.tail);
         entry.whole.writing();
@@ -173,18 +181,20 @@ impl Producer {
         if self.tail - self.head < entries {
             return false;
         }
-        let _wrong = self.look_at_head(queue);
+        let _full_or_wrong = self.look_at_head(queue);
         self.tail - self.head >= entries
     }
 
-    /// Err: the peer's head is not between its earlier value and the number of pushed entries.
-    fn look_at_head(&mut self, queue: Queue<'_>) -> Result<(), Misbehaviour> {
+    fn look_at_head(&mut self, queue: Queue<'_>) -> Result<(), PushError> {
         let said = queue.header.head.0.load(Ordering::Acquire);
         if said < self.head || said > self.tail {
-            return Err(Misbehaviour::QueueHead { said });
+            return Err(PushError::Head { said });
         }
         self.head = said;
-        Ok(())
+        match self.tail - self.head >= self.slots {
+            true => Err(PushError::Full),
+            false => Ok(()),
+        }
     }
 }
 

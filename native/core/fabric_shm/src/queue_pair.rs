@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use inet_rdma_fabric::{
-    Capabilities, Completion, Exposer, FabricError, FabricName, Memory, Parameters, QueuePair, Safeguard, Transport,
-    WriteRoom,
+    Capabilities, Completion, Exposer, FabricError, FabricName, Memory, Misbehaviour, Parameters, QueuePair, Safeguard,
+    Transport, WriteRoom,
 };
 use inet_rdma_stream::{CONTROL_BYTES, Hello, Notice, RemoteAddress};
 use parking_lot::Mutex;
@@ -16,7 +16,7 @@ use crate::exposer::ShmExposer;
 use crate::layout::{Layout, RING, RING_KEY};
 use crate::mapping::SealedFile;
 use crate::memory::{ExposedMemory, PeerMemory};
-use crate::queue::{Consumer, INLINE_BYTES, Producer};
+use crate::queue::{Consumer, INLINE_BYTES, Producer, PushError};
 use crate::rendezvous::{self, Greeting};
 use crate::wakeup::{Waker, Watch};
 
@@ -118,8 +118,8 @@ pub(crate) struct ShmQueuePair {
 
 impl ShmQueuePair {
     fn push(&self, item: &Completion) -> Result<(), Box<FabricError>> {
-        let sleeps = self.producer.lock().push(self.peer.memory.queue(), item)?;
-        self.announce(sleeps)
+        let pushed = self.producer.lock().push(self.peer.memory.queue(), item);
+        self.announce(pushed.map_err(refused)?)
     }
 
     /// Tells the peer of a pushed entry if it sleeps.
@@ -197,8 +197,9 @@ impl QueuePair for ShmQueuePair {
             transfer.copy_and_expect_next();
             producer.push(peer.queue(), &Completion::Notice(notice))
         };
+        let sleeps = pushed.map_err(refused)?;
         drop(producer);
-        self.announce(pushed?)
+        self.announce(sleeps)
     }
 
     fn post_control(&self, message: &[u8; CONTROL_BYTES]) -> Result<(), FabricError> {
@@ -291,4 +292,12 @@ impl Drop for ShmQueuePair {
         // To close the sockets is not enough: a process forked at this moment may hold copies of them for a while.
         self.disconnect();
     }
+}
+
+#[cold]
+fn refused(error: PushError) -> Box<FabricError> {
+    Box::new(match error {
+        PushError::Full => FabricError::QueueFull,
+        PushError::Head { said } => FabricError::PeerMisbehaved(Misbehaviour::QueueHead { said }),
+    })
 }

@@ -61,8 +61,8 @@ impl Line {
             match (pushed, &self.room) {
                 (Ok(false), _) => return,
                 (Ok(true), _) => return self.signal.notify(),
-                (Err(error), Some(room)) if *error == FabricError::QueueFull => room.sleep_past(seen.unwrap()),
-                (Err(error), _) => panic!("{error:?}"),
+                (Err(PushError::Full), Some(room)) => room.sleep_past(seen.unwrap()),
+                (Err(other), _) => panic!("{other:?}"),
             }
         }
     }
@@ -175,7 +175,7 @@ fn loom_an_entry_is_reused_only_after_it_was_read() {
         let thread = thread::spawn(move || {
             let mut producer = Producer::new(1);
             for bytes in 1..=2 {
-                while producer.push(producing.held.queue(), &notice(bytes)) == Err(Box::new(FabricError::QueueFull)) {
+                while producer.push(producing.held.queue(), &notice(bytes)) == Err(PushError::Full) {
                     thread::yield_now();
                 }
             }

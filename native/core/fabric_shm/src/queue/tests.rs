@@ -70,10 +70,7 @@ fn items_come_out_as_they_went_in_over_many_turns() {
         for item in &items {
             assert_eq!(producer.push(held.queue(), item), Ok(false));
         }
-        assert_eq!(
-            producer.push(held.queue(), &items[0]),
-            Err(Box::new(FabricError::QueueFull))
-        );
+        assert_eq!(producer.push(held.queue(), &items[0]), Err(PushError::Full));
         for item in items {
             assert_eq!(pop(&consumer, held.queue(), nowhere), Ok(Some(item)));
         }
@@ -88,10 +85,7 @@ fn slots_are_free_only_when_released() {
     let (mut producer, consumer) = (Producer::new(1), Consumer::new());
     assert_eq!(producer.push(held.queue(), &notice(1)), Ok(false));
     assert_eq!(pop(&consumer, held.queue(), nowhere), Ok(Some(notice(1))));
-    assert_eq!(
-        producer.push(held.queue(), &notice(2)),
-        Err(Box::new(FabricError::QueueFull))
-    );
+    assert_eq!(producer.push(held.queue(), &notice(2)), Err(PushError::Full));
     consumer.release(held.queue());
     assert_eq!(producer.push(held.queue(), &notice(2)), Ok(false));
 }
@@ -108,10 +102,6 @@ fn an_armed_consumer_is_rung_for_once() {
     assert_eq!(pop(&consumer, held.queue(), nowhere), Ok(Some(notice(1))));
 }
 
-fn wrong_head(said: u64) -> Result<bool, Box<FabricError>> {
-    Err(FabricError::PeerMisbehaved(Misbehaviour::QueueHead { said }).into())
-}
-
 #[test]
 fn a_head_that_cannot_be_is_named() {
     let held = Held::new(2);
@@ -121,14 +111,18 @@ fn a_head_that_cannot_be_is_named() {
     }
     for said in [3, u64::MAX, 1 << 63] {
         held.header.head.0.store(said, Ordering::Relaxed);
-        assert_eq!(producer.push(held.queue(), &notice(1)), wrong_head(said));
+        assert_eq!(producer.push(held.queue(), &notice(1)), Err(PushError::Head { said }));
     }
     held.header.head.0.store(2, Ordering::Relaxed);
     for _ in 0..2 {
         assert_eq!(producer.push(held.queue(), &notice(1)), Ok(false));
     }
     held.header.head.0.store(1, Ordering::Relaxed);
-    assert_eq!(producer.push(held.queue(), &notice(1)), wrong_head(1), "it went back");
+    assert_eq!(
+        producer.push(held.queue(), &notice(1)),
+        Err(PushError::Head { said: 1 }),
+        "it went back"
+    );
 }
 
 #[test]
