@@ -358,6 +358,11 @@ impl Queue {
         self.asked.handle(now, self.carried.connection.ask(), due, retry)
     }
 
+    /// Packets received, ticks included, and ticks sent. Takes no lock, as `dist_util` asks before each tick.
+    pub fn packets(&self) -> (u64, u64) {
+        (self.connection().packets().0, self.ticks)
+    }
+
     pub fn counts(&self) -> QueueCounts {
         let all = self.connection().statistics();
         QueueCounts {

@@ -52,10 +52,10 @@ impl Link {
     /// Packets received and sent, ticks included.
     pub fn packets(&self) -> (u64, u64) {
         let counts = self.session.counts();
-        let queues = self.queue_counts();
+        let (received, ticks_sent) = self.queue.as_ref().map_or((0, 0), Queue::packets);
         (
-            counts.packets_received + queues.packets_received,
-            counts.packets_sent + queues.ticks_sent,
+            counts.packets_received + self.past.packets_received + received,
+            counts.packets_sent + self.past.ticks_sent + ticks_sent,
         )
     }
 
