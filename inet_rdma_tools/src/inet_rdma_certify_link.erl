@@ -140,7 +140,7 @@ soak(Path, #{soak_ms := Ms} = Plan) ->
     Before = held(First),
     #{acts := Acts, longest_ms := LongestMs} = Last = under_traffic(fun(S) -> acts(DeadlineMs, S) end, First),
     After = held(Last),
-    [] = call(A, inet_rdma_certify_load, stop, [Watcher, ?END_MS]),
+    [] = call(A, inet_rdma_certify_load, stop, [Watcher, ?RECOVERY_MS], ?END_MS),
     note("acts: ~ts; longest time until all was in order again: ~b ms",
          [lists:join(", ", [io_lib:format("~s ~b", [Kind, length([K || K <- Acts, K =:= Kind])]) || Kind <- kinds()]),
           LongestMs]),

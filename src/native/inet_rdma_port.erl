@@ -145,11 +145,13 @@ is_carried_by_queue(Port) ->
 %% inet_rdma:info/1.
 -spec coding(port()) -> #{atom() => atom() | number()}.
 coding(Port) ->
-    Answers = [numbers(Port, Command) || Command <- [sealing, compression, round_trips]],
-    case maps:from_list(lists:append([maps:to_list(Numbers) || {ok, Numbers} <- Answers])) of
-        #{cipher := Cipher} = Numbers -> Numbers#{cipher := inet_rdma_offer:cipher(Cipher)};
-        Numbers -> Numbers#{cipher => none}
-    end.
+    Sealing = case numbers(Port, sealing) of
+                  {ok, #{cipher := Cipher} = Numbers} -> [Numbers#{cipher := inet_rdma_offer:cipher(Cipher)}];
+                  {ok, Numbers} -> [Numbers#{cipher => none}];
+                  {error, closed} -> []
+              end,
+    Others = [Numbers || {ok, Numbers} <- [numbers(Port, Command) || Command <- [compression, round_trips]]],
+    lists:foldl(fun maps:merge/2, #{}, Sealing ++ Others).
 
 %% The numbers that a command answers, by their keys. The native library says which they are.
 numbers(Port, Command) ->

@@ -8,7 +8,7 @@
 
 %% period_ms: the option move_back_ms; 0: the link never goes back. timer: what the guard does with its timeout `idle'.
 -type t() :: #{port := port(), period_ms := non_neg_integer(), state := state(),
-                 timer := inet_rdma_session_guard:timer()}.
+               timer := inet_rdma_session_guard:timer()}.
 
 %% off: TCP carries the link, or it never goes back. looking: until the next look; Bytes: count of the link's bytes at
 %% the last look. returning: this side has gone back to TCP, the peer not yet.
@@ -58,5 +58,5 @@ bytes(#{port := Port}) ->
         {error, closed} -> 0
     end.
 
-%-spec is_returning(t()) -> boolean().
+-spec is_returning(t()) -> boolean().
 is_returning(#{state := State}) -> State =:= returning.

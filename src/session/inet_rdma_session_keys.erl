@@ -9,7 +9,7 @@
 %% keys: none: TCP carries the session, or the queue pair is not encrypted. early: messages of the peer that arrived
 %% while this side settles, last first. timer: what the guard does with its timeout `rekey'.
 -type t() :: #{rekey_seconds := non_neg_integer(), keys := inet_rdma_keys:t(), early := [binary()],
-                 timer := inet_rdma_session_guard:timer()}.
+               timer := inet_rdma_session_guard:timer()}.
 
 %% A key and its answer: no further message can arrive before both sides know of the queue pair.
 -define(EARLY_MAX, 2).
@@ -53,7 +53,7 @@ handle_due(Session, #{keys := Keys} = State) ->
 -spec handle_timeout(inet_rdma_session:t(), t()) -> t().
 handle_timeout(Session, State) -> start_timer(handle_due(Session, State)).
 
-%%% A message about keys that arrived while this side settles, and does not know the queue pair yet.
+%% A message about keys that arrived while this side settles, and does not know the queue pair yet.
 -spec keep_early(binary(), t()) -> t().
 keep_early(Bytes, #{early := Early} = State) when length(Early) < ?EARLY_MAX -> State#{early := [Bytes | Early]};
 keep_early(_Bytes, State) -> State.

@@ -13,8 +13,8 @@
 %% settlement waits for: the guard's timeout `settle', or another TCP connection (restored). timer: what the guard does
 %% with that timeout. failed: settlements in a row without a queue pair.
 -type t() :: #{session := inet_rdma_session:t(), node := binary(), retry_ms := non_neg_integer(),
-                 process := none | {pid(), reference()}, next := none | restored | timeout,
-                 timer := inet_rdma_session_guard:timer(), failed := non_neg_integer()}.
+               process := none | {pid(), reference()}, next := none | restored | timeout,
+               timer := inet_rdma_session_guard:timer(), failed := non_neg_integer()}.
 
 %% crashed: the mover's exit reason.
 -type outcome() :: {settled, inet_rdma_settlement:outcome()} | {crashed, term()}.
@@ -88,7 +88,7 @@ handle_restored(Mover) -> {not_due, Mover}.
 handle_timeout(#{next := timeout} = Mover) -> {due, Mover#{next := none}};
 handle_timeout(Mover) -> {not_due, Mover}.
 
-%%% A process has ended. unknown: it was not the mover.
+%% A process has ended. unknown: it was not the mover.
 -spec handle_down({pid(), reference()}, Exit :: term(), t()) -> {outcome(), t()} | unknown.
 handle_down(Process, Exit, #{process := Process} = Mover) -> {outcome(Exit), Mover#{process := none}};
 handle_down(_Other, _Exit, _Mover) -> unknown.

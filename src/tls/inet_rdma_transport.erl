@@ -132,7 +132,7 @@ recv_last(Connection, _Bytes, TimeoutMs) ->
     recv(Connection, 0, TimeoutMs).
 
 %% The peer's certificate in DER.
--spec peer_certificate(t()) -> {ok, binary()} | {error, no_peercert | term()}.
+-spec peer_certificate({tls, ssl:sslsocket(), Sender :: pid() | none}) -> {ok, binary()} | {error, term()}.
 peer_certificate({tls, Socket, _Sender}) -> ssl:peercert(Socket).
 
 %% Under the keys of inet_rdma:info/1; of a TCP socket also sizes of packets. TLS counts records, whose sizes are not

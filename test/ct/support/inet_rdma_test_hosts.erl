@@ -17,6 +17,7 @@
 
 -define(ALL, [a, b, c, d]).
 -define(ANSWER_MS, 20000).
+-define(STOP_MS, 30000).
 
 %% Two to four hosts over IPv4.
 -spec start([tuple()], 2..4) -> {ok, t()} | {error, Why :: string()}.
@@ -74,7 +75,13 @@ needed(Config, Count, Family) ->
 stop(#{server := Server} = Made) ->
     Ref = monitor(process, Server),
     Server ! stop,
-    receive {'DOWN', Ref, process, Server, _} -> remove(Made) end.
+    receive {'DOWN', Ref, process, Server, _} -> ok
+    after ?STOP_MS ->
+        %% No time limit of a case bounds this wait.
+        exit(Server, kill),
+        receive {'DOWN', Ref, process, Server, _} -> ok end
+    end,
+    remove(Made).
 
 remove(#{hosts := Hosts, prefix := Prefix} = Made) ->
     Commands = [["ip netns pids ", Name, " | xargs -r kill -9; ip netns del ", Name, "; "]

@@ -61,19 +61,21 @@ await(A, B, Fabric, Wanted) ->
     end),
     ok.
 
-%% The neighbour over which the first node's link to the second goes. none: it goes directly.
--spec via(t(), t()) -> node() | undefined | none.
+%% The neighbour over which the first node's link to the second goes. none: it goes directly. unknown: the node does not
+%% say.
+-spec via(t(), t()) -> node() | undefined | none | unknown.
 via(A, B) ->
     case info(A, B) of
         #{detoured := true, via := Via} -> Via;
-        #{} -> none
+        #{detoured := false} -> none;
+        #{} -> unknown
     end.
 
 -spec await_via(t(), t()) -> node() | undefined.
 await_via(A, #{node := NameB} = B) ->
     inet_rdma_test_wait:until({via, maps:get(node, A), NameB}, 20000, fun() ->
         case via(A, B) of
-            none -> none;
+            Other when Other =:= none; Other =:= unknown -> Other;
             Via -> {ok, Via}
         end
     end).
