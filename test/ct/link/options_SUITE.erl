@@ -9,6 +9,7 @@
 -export([good_values_work/1, bad_values_are_named/1]).
 -export([unknown_key_is_named/1, key_without_a_value/1, several_flags/1]).
 -export([environment_of_the_application/1, command_line_wins/1, bad_environment_is_named/1]).
+-export([values_that_do_not_fit_are_named/1]).
 -export([wrong_later_leaves_links_up/1, tick_time_of_connections_that_stand_by/1]).
 -export([terms_on_the_command_line/1, wrong_when_the_distribution_started/1, tick_time_of_the_distribution/1]).
 -export([flags_of_other_carriers_are_left_alone/1, flags_that_make_prints_work/1, fabric_that_is_not_there/1]).
@@ -21,7 +22,8 @@ suite() ->
 all() ->
     Singles = [
         unknown_key_is_named, key_without_a_value, several_flags, environment_of_the_application,
-        command_line_wins, bad_environment_is_named, flags_of_other_carriers_are_left_alone,
+        command_line_wins, values_that_do_not_fit_are_named, bad_environment_is_named,
+        flags_of_other_carriers_are_left_alone,
         flags_that_make_prints_work, fabric_that_is_not_there, required_fabric_that_is_not_there,
         application_that_cannot_be_loaded, application_that_is_not_loaded_in_time, terms_on_the_command_line,
         wrong_when_the_distribution_started, tick_time_of_the_distribution, wrong_later_leaves_links_up,
@@ -85,6 +87,13 @@ command_line_wins(Config) ->
     Args = ["-config", sys_config(Config, [{ring_bytes, 8192}, {backlog, 7}]), "-inet_rdma", "ring_bytes", "16384"],
     Node = inet_rdma_test_node:start("a", #{args => Args}),
     ?assertMatch({ok, #{ring_bytes := 16384, backlog := 7}}, call(Node, inet_rdma_options, node, [])).
+
+%% The values that are left at the end must fit together, not each one on the way.
+values_that_do_not_fit_are_named(Config) ->
+    refused_with(["-inet_rdma", "mode", "direct_only", "landing_buffers", "0"], ["landing_buffers", "direct_only"]),
+    Environment = sys_config(Config, [{mode, direct_only}, {landing_buffers, 0}]),
+    Node = inet_rdma_test_node:start("a", #{args => ["-config", Environment, "-inet_rdma", "landing_buffers", "16"]}),
+    ?assertMatch({ok, #{mode := direct_only, landing_buffers := 16}}, call(Node, inet_rdma_options, node, [])).
 
 bad_environment_is_named(Config) ->
     refused_with(["-config", sys_config(Config, [{ring_bytes, small}])], ["ring_bytes", "small"]),
