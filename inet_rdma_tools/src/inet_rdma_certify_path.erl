@@ -54,7 +54,10 @@ usable(#{usable := Usable, ports := Ports}) ->
 netmask(Address) ->
     {ok, Ip} = inet:parse_address(Address),
     {ok, Interfaces} = inet:getifaddrs(),
-    hd([Mask || {_, Properties} <- Interfaces, {Own, Mask} <- masks(Properties), Own =:= Ip] ++ [{255, 255, 255, 255}]).
+    case [Mask || {_, Properties} <- Interfaces, {Own, Mask} <- masks(Properties), Own =:= Ip] of
+        [Mask | _] -> Mask;
+        [] -> {255, 255, 255, 255}
+    end.
 
 masks([{addr, Ip}, {netmask, Mask} | Rest]) -> [{Ip, Mask} | masks(Rest)];
 masks([_ | Rest]) -> masks(Rest);

@@ -80,10 +80,10 @@ libraries(Maps) ->
 library(Name, Maps) ->
     %% ADDRESS PERMISSIONS OFFSET DEVICE INODE FILE; rdma-core's version is what follows the ABI's two numbers.
     Pattern = "(/.*/" ++ Name ++ "\\.so[.0-9]*)",
-    File = hd([Mapped || Line <- Maps, {match, [Mapped]} <- [re:run(Line, Pattern, first())]] ++ [undefined]),
+    File = first_of([Mapped || Line <- Maps, {match, [Mapped]} <- [re:run(Line, Pattern, first())]], undefined),
     Version = [Number || File =/= undefined,
                          {match, [Number]} <- [re:run(File, "\\.so\\.\\d+\\.\\d+\\.(\\d+\\.\\d+)$", first())]],
-    #{name => list_to_binary(Name), file => File, version => hd(Version ++ [undefined])}.
+    #{name => list_to_binary(Name), file => File, version => first_of(Version, undefined)}.
 
 node_files(Root) ->
     Uverbs = [Name || <<"uverbs", _/binary>> = Name <- list(Root, "dev/infiniband")],
@@ -130,7 +130,7 @@ device(Root, Name, #{verbs_devices := All} = Live) ->
                 || Number <- list(Root, [Dir, "/ports"])]}.
 
 asked(_Name, unknown) -> #{unknown => true};
-asked(Name, All) -> hd([Map || #{name := Known} = Map <- All, Known =:= Name] ++ [#{}]).
+asked(Name, All) -> first_of([Map || #{name := Known} = Map <- All, Known =:= Name], #{}).
 
 usable(#{unknown := true}) -> unknown;
 usable(#{refused := Why}) -> {refused, Why};
@@ -160,10 +160,10 @@ software_driver(Root, Dir, HasHardware) ->
 
 port(Root, Device, Number, Asked, Transport, #{addresses := Addresses}) ->
     Dir = [Device, "/ports/", integer_to_binary(Number)],
-    Mtu = hd([Map || #{number := Known} = Map <- Asked, Known =:= Number] ++ [#{}]),
+    Mtu = first_of([Map || #{number := Known} = Map <- Asked, Known =:= Number], #{}),
     LinkLayer = line(Root, [Dir, "/link_layer"]),
     Gids = gids(Root, Dir, LinkLayer, Transport),
-    Interface = hd([Name || #{interface := Name} <- Gids] ++ [undefined]),
+    Interface = first_of([Name || #{interface := Name} <- Gids], undefined),
     #{number => Number,
       state => word(line(Root, [Dir, "/state"])),
       physical_state => word(line(Root, [Dir, "/phys_state"])),
@@ -210,7 +210,7 @@ mac(<<Mac:6/binary, _/binary>>) ->
 interface_of(Root, Raw) ->
     Names = list(Root, "sys/class/net"),
     Found = [Name || Name <- Names, is_of(groups(line(Root, ["sys/class/net/", Name, "/address"], <<>>), 8), Raw)],
-    hd(Found ++ [undefined]).
+    first_of(Found, undefined).
 
 is_of(<<Mac:6/binary>>, Raw) -> Raw =:= <<Mac/binary, 0:80>>;
 is_of(<<_QueuePair:4/binary, Gid:16/binary>>, Raw) -> Gid =:= Raw;
@@ -232,6 +232,9 @@ number(Text) ->
     end.
 
 first() -> [{capture, all_but_first, binary}].
+
+first_of([First | _], _Default) -> First;
+first_of([], Default) -> Default.
 
 lines(Root, Path) ->
     case file:read_file(join(Root, Path)) of

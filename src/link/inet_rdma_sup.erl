@@ -47,7 +47,8 @@ start_watch(Spec) ->
 start_relay(Request) ->
     try supervisor:start_child(?DETOURS, [Request]) of
         {ok, Relay} when is_pid(Relay) -> {ok, Relay};
-        _ -> none
+        {ok, undefined} -> none;
+        {error, _} -> none
     catch
         exit:_ -> none
     end.

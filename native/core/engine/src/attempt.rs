@@ -104,12 +104,13 @@ impl Attempt {
     /// Takes the outcome, once. None: there is no outcome yet; the notifier tells when there is.
     pub fn take(&self) -> Option<Outcome> {
         let mut state = self.slot.state.lock();
-        if let State::Pending(_) = *state {
-            return None;
-        }
         match std::mem::replace(&mut *state, State::Taken) {
             State::Done(outcome) => Some(outcome),
-            _ => Some(Err(AttemptError::Taken)),
+            State::Taken | State::Cancelled => Some(Err(AttemptError::Taken)),
+            pending @ State::Pending(_) => {
+                *state = pending;
+                None
+            }
         }
     }
 

@@ -311,7 +311,15 @@ fn end_by(kind: Kind) -> Option<End> {
         Kind::DeviceRemoval => Some(End::Failed(FabricError::DeviceRemoved)),
         // Events that repeat another one or have no meaning for a connection. After an address change (bonding) the
         // queue pair stays on its device, and ends with it.
-        _ => None,
+        Kind::AddressChange
+        | Kind::Established
+        | Kind::TimewaitExit
+        | Kind::AddressResolved
+        | Kind::AddressError
+        | Kind::RouteResolved
+        | Kind::RouteError
+        | Kind::ConnectRequest
+        | Kind::Other(_) => None,
     }
 }
 

@@ -91,7 +91,13 @@ impl VerbsListener {
                 self.ready.push_back(Err(FabricError::DeviceRemoved));
             }
             // Events of ids that connect, or without a meaning for a listener.
-            _ => {}
+            Kind::AddressChange
+            | Kind::TimewaitExit
+            | Kind::AddressResolved
+            | Kind::AddressError
+            | Kind::RouteResolved
+            | Kind::RouteError
+            | Kind::Other(_) => {}
         }
     }
 

@@ -248,10 +248,13 @@ impl TcpPath {
         };
         let (bytes, direct_bytes, wanted) = match received {
             Ok(Some(received)) => received,
-            nothing => {
+            Ok(None) => {
                 unread.free();
-                nothing?;
                 return Ok(None);
+            }
+            Err(lost) => {
+                unread.free();
+                return Err(lost.into());
             }
         };
         let direct = bytes.min(direct_bytes);

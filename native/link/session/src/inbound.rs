@@ -186,7 +186,10 @@ impl<L: Memory> Inbound<L> {
                         let header = Header::decode(header).ok_or(Violation::Frame)?;
                         self.frame = match (header.kind, header.bytes) {
                             (Kind::Data, bytes @ 1..) => Frame::Data(bytes),
-                            (kind, bytes @ 1..) => Frame::Message(kind, Vec::new(), bytes),
+                            (
+                                kind @ (Kind::Control | Kind::Move | Kind::End | Kind::Echo | Kind::Echoed),
+                                bytes @ 1..,
+                            ) => Frame::Message(kind, Vec::new(), bytes),
                             _ => Frame::Header([0; HEADER_BYTES], 0),
                         };
                         return Ok((rest.len(), Some(Said::Header(header))));

@@ -156,9 +156,15 @@ impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
 
     /// Whether neither direction needs a queue pair that was there before this one.
     fn is_free_for(&self, path: QueuePairId) -> bool {
-        let needs_other = matches!(self.route, Route::Queue { path: carries, .. } if carries != path)
-            || matches!(self.source, Source::Queue(carries) if carries != path);
-        !needs_other
+        let sends = match self.route {
+            Route::Tcp => true,
+            Route::Queue { path: carries, .. } => carries == path,
+        };
+        let receives = match self.source {
+            Source::Tcp => true,
+            Source::Queue(carries) => carries == path,
+        };
+        sends && receives
     }
 
     /// Whether the attempt under way gives up this queue pair: it was added when this side had told its standing.

@@ -36,7 +36,7 @@ impl Staging {
     pub(crate) fn claimed_bytes(&self) -> Option<usize> {
         match self.0 {
             State::Claimed(bytes) => Some(bytes),
-            _ => None,
+            State::Fits | State::Prepared { .. } | State::Replaced(_) => None,
         }
     }
 
@@ -52,7 +52,7 @@ impl Staging {
     pub(crate) fn prepared_bytes(&self) -> Option<usize> {
         match self.0 {
             State::Prepared { bytes, .. } => Some(bytes),
-            _ => None,
+            State::Fits | State::Claimed(_) | State::Replaced(_) => None,
         }
     }
 
