@@ -1,22 +1,19 @@
-"""The agent: runs on each host, this machine or another, starts nodes there and stands between them and the bench.
+"""The agent: runs on each host, starts nodes there and stands between them and the bench.
 
-Parties: the bench (harness/hosts.py starts the agent, directly or by ssh, and holds its stdin and stdout), the agent,
-the nodes (children of the agent, each with a loopback socket to it). The bench's requests and the agent's reports are
-JSON, one line each; nothing of it goes over the network that is measured unless ssh does.
+Parties: the bench (harness/hosts.py starts the agent and holds its stdin and stdout), the agent, the nodes (children of
+the agent, each with a loopback socket to it). The bench's requests and the agent's reports are JSON, one line each;
+nothing of it goes over the network that is measured.
 
-When stdin closes, a signal asks for it, or the bench was silent for longer than its lease, the agent ends its nodes and
-removes its directory; a node whose agent was killed halts by itself, as its socket closes. So nothing stays behind.
+When stdin closes, or a signal asks for it, the agent ends its nodes and removes its directory; a node whose agent was
+killed halts by itself, as its socket closes. So nothing is left.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import resource
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -27,23 +24,12 @@ from typing import IO, Any
 
 from .control import Channel, Listener
 from .cpu import cpu_seconds, machine_cpu_seconds
-from .environment import machine
 from .errors import BenchError, MeasurementError
+from .paths import make_home
 
 HALT_TIMEOUT_S = 5.0
-PROBE_TIMEOUT_S = 150.0
 # Whatever the user's shell adds to every `erl` would be measured too.
 DROPPED_VARIABLES = ("ERL_FLAGS", "ERL_AFLAGS", "ERL_ZFLAGS", "ERL_LIBS", "ERL_COMPILER_OPTIONS")
-# Where the application is in a build: installed, built by Mix, built by rebar3.
-APPLICATIONS = (".", "_build/dev/lib/inet_rdma", "_build/prod/lib/inet_rdma", "_build/default/lib/inet_rdma")
-# One erl for all: which OTP it is, and the workers compiled for it.
-PROBE = """
-    [io:format("~ts~n", [Fact]) || Fact <- [erlang:system_info(otp_release), erlang:system_info(version),
-                                            code:root_dir()]],
-    [Target | Sources] = init:get_plain_arguments(),
-    halt(length([Source || Source <- Sources,
-                 compile:file(Source, [report, warnings_as_errors, {outdir, Target}]) =:= error])).
-"""
 
 
 class Node:
@@ -91,20 +77,14 @@ class Agent:
         self._scratch = scratch
         self._listener = Listener()
         self._nodes: dict[str, Node] = {}
-        self._lease_s = 0.0
-        self._heard_s: float | None = None
 
     def serve(self) -> None:
         """Until the bench closes stdin."""
-        for work in (self._accept, self._watch_lease):
-            threading.Thread(target=work, daemon=True).start()
+        threading.Thread(target=self._accept, daemon=True).start()
         self._report({"hello": os.getpid()})
         while line := self._requests.readline():
-            # Not while a request is worked at: the next line waits that long.
-            self._heard_s = None
             if line.strip():
                 self._serve_one(json.loads(line))
-            self._heard_s = time.monotonic()
 
     def close(self) -> None:
         self._end(list(self._nodes))
@@ -120,49 +100,8 @@ class Agent:
 
     # What the bench may ask for.
 
-    def do_lease(self, seconds: float) -> dict[str, Any]:
-        """From now on the bench says something at least that often."""
-        self._lease_s = seconds
-        return {}
-
-    def do_probe(self, erl: str, build: str | None) -> dict[str, Any]:
-        """Facts about this host, its OTP and, unless it is None, the build of inet_rdma; compiles the workers."""
-        program = find_erl(erl)
-        sources = sorted(map(str, (self._scratch / "src").glob("*.erl")))
-        ebin = self._scratch / "ebin"
-        ebin.mkdir(exist_ok=True)
-        done = subprocess.run(
-            [program, "-noinput", "-boot", "start_clean", "-eval", PROBE, "-extra", str(ebin), *sources],
-            capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False, stdin=subprocess.DEVNULL,
-            env=self._environment(), cwd=self._scratch,
-        )
-        lines = done.stdout.splitlines()
-        if done.returncode != 0 or len(lines) < 3:
-            raise BenchError(f"{program} cannot compile the workers:\n{done.stdout}{done.stderr}".rstrip())
-        otp, erts, root = lines[:3]
-        real = Path(root) / "bin" / "erl"
-        facts: dict[str, Any] = machine() | {
-            "otp": otp, "erts": erts, "erl": str(real) if real.exists() else program, "worker_ebin": str(ebin),
-            "load": os.getloadavg()[0], "memlock": resource.getrlimit(resource.RLIMIT_MEMLOCK)[0],
-            # "client-address client-port own-address own-port": how ssh came here.
-            "ssh_connection": os.environ.get("SSH_CONNECTION", ""),
-        }
-        return facts if build is None else facts | find_build(build, self._scratch)
-
-    def do_has_address(self, address: str) -> dict[str, Any]:
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as trial:
-            try:
-                trial.bind((address, 0))
-            except OSError as error:
-                return {"missing": error.strerror}
-        return {}
-
     def do_start(self, name: str, cookie: str, command: list[str]) -> dict[str, Any]:
-        home = self._scratch / name
-        home.mkdir()
-        # A file that only its owner reads: a flag would show in the list of processes.
-        with open(os.open(home / ".erlang.cookie", os.O_WRONLY | os.O_CREAT, 0o400), "w", encoding="ascii") as file:
-            file.write(cookie)
+        home = make_home(self._scratch / name, cookie)
         environment = self._environment() | {
             "INET_RDMA_BENCH": self._listener.address, "ERL_CRASH_DUMP_SECONDS": "0", "HOME": str(home),
         }
@@ -218,14 +157,6 @@ class Agent:
     def _wait(self, name: str, node: Node) -> None:
         self._report({"node": name, "ended": node.process.wait()})
 
-    def _watch_lease(self) -> None:
-        while True:
-            time.sleep(1)
-            heard = self._heard_s
-            if self._lease_s and heard and time.monotonic() - heard > self._lease_s:
-                os.kill(os.getpid(), signal.SIGTERM)
-                return
-
     def _report(self, report: dict[str, Any]) -> None:
         try:
             with self._writing:
@@ -242,34 +173,6 @@ class Agent:
 def clocks(pid: int) -> dict[str, float]:
     """CPU time of one node and of the whole host, and the time, all of this host's clocks at this moment."""
     return {"cpu_s": cpu_seconds(pid), "machine_cpu_s": machine_cpu_seconds(), "taken_s": time.monotonic()}
-
-
-def find_erl(erl: str) -> str:
-    program = shutil.which(erl)
-    if program is None:
-        path = os.environ.get("PATH", "empty")
-        raise BenchError(f"{erl} is not installed or not in PATH, which for commands by ssh is {path}: install Erlang "
-                         "(on Debian: apt install erlang), or say where erl is by --erl")
-    return program
-
-
-def find_build(build: str, scratch: Path) -> dict[str, str]:
-    """Where the build of inet_rdma is, and a fingerprint of what runs of it. A relative path is one in `scratch`."""
-    for application in (scratch / build / place for place in APPLICATIONS):
-        library = application / "priv" / "inet_rdma_nif.so"
-        beams = sorted((application / "ebin").glob("*.beam"))
-        if library.exists() and (application / "ebin" / "inet_rdma_dist.beam").exists():
-            return {"ebin": str((application / "ebin").resolve()), "build": fingerprint([*beams, library])}
-    raise BenchError(f"there is no build of inet_rdma in {build}: neither ebin/inet_rdma_dist.beam and "
-                     "priv/inet_rdma_nif.so nor the same below _build/dev/lib/inet_rdma. Run `make build` there, say "
-                     "where it is by --build, or let --sync copy the one of this machine")
-
-
-def fingerprint(files: list[Path]) -> str:
-    total = hashlib.sha256()
-    for file in files:
-        total.update(f"{file.name} ".encode() + hashlib.sha256(file.read_bytes()).digest())
-    return total.hexdigest()[:12]
 
 
 def main(requests: IO[bytes], scratch: str) -> None:

@@ -6,6 +6,8 @@ import argparse
 import shlex
 from collections.abc import Callable
 
+from .network import JUMBO_MTU
+
 
 def words(text: str) -> list[str]:
     return text.split(",")
@@ -65,21 +67,24 @@ def not_negative(text: str) -> float:
     return float(text)
 
 
-def network(text: str) -> tuple[str, list[str]]:
-    name, found, addresses = text.partition("=")
-    if not found or not name.isidentifier() or not all(addresses.split(",")):
-        raise argparse.ArgumentTypeError("expected NAME=ADDRESS,ADDRESS,... or NAME=ENDING, as in ib=-ib")
-    return name, addresses.split(",")
+def mtu(text: str) -> int:
+    """At least what every host of IPv4 takes, at most what the wire does."""
+    if not 576 <= int(text) <= JUMBO_MTU:
+        raise argparse.ArgumentTypeError(f"must be 576 to {JUMBO_MTU}")
+    return int(text)
 
 
-def port_range(text: str) -> list[str]:
-    """As flags of erl."""
-    if not text:
-        return []
-    low, _, high = text.partition("-")
-    if not 0 < int(low) <= int(high or low) < 65536:
-        raise argparse.ArgumentTypeError("expected MIN-MAX, as in 9100-9110")
-    return ["-kernel", "inet_dist_listen_min", low, "inet_dist_listen_max", high or low]
+def positives(text: str) -> list[float]:
+    return [positive(part) for part in text.split(",")]
+
+
+def percents(text: str) -> list[float]:
+    return [not_negative(part) for part in text.split(",")]
+
+
+def buffers(text: str) -> list[int | None]:
+    """Maxima of socket buffers, in bytes; None: the kernel's own."""
+    return [None if part == "default" else count(str(size(part))) for part in text.split(",")]
 
 
 def variant(text: str) -> tuple[str, list[str]]:

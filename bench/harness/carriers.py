@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from . import certificates, paths
+from . import certificates, fetched, paths
 from .errors import BenchError
 
 
@@ -23,17 +22,12 @@ class Carrier:
     # inet_rdma does not list. PROCESS: the same with a process. RDMA: listed by inet_rdma with a fabric other than TCP,
     # over a port or, in older builds, over a process. TCP_PATH: listed with TCP, over a port, not of OTP's driver.
     link: str = PROCESS
-    # On the hosts of a cluster: the network that its nodes have their addresses on.
+    # Between containers: whether in one or in two.
     network: str | None = None
 
     @property
     def is_rdma(self) -> bool:
         return "inet_rdma" in self.flags
-
-    @property
-    def needs_build(self) -> bool:
-        """Whether a host must say where its build is."""
-        return self.is_rdma and "-pa" not in self.flags
 
     def objection(self, link: dict[str, str]) -> str | None:
         """Why a link, as a node reports it (controller, driver, fabric), is not of this carrier; None if it is."""
@@ -63,42 +57,35 @@ def inet_tcp() -> Carrier:
 
 
 def inet_rdma(extra: list[str], name: str = "inet_rdma") -> Carrier:
-    """With the flags of `make -s erl-flags`, unless `extra` names a build of its own by -pa."""
+    """With the flags of `make -s erl-flags`, unless `extra` names a build of its own by -pa.
+
+    Flags that ask for TCP alone make it a carrier whose links must stay there.
+    """
     flags = ["-proto_dist", "inet_rdma", *extra]
     if "-pa" not in extra:
         flags = ["-pa", str(paths.local_build() / "ebin"), *flags]
-    return Carrier(name, tuple(flags), link=RDMA)
+    return Carrier(name, tuple(flags), link=TCP_PATH if asks_for_tcp(extra) else RDMA)
+
+
+def asks_for_tcp(flags: list[str]) -> bool:
+    width = len(TCP_ALONE)
+    return any(tuple(flags[at:at + width]) == TCP_ALONE for at in range(len(flags)))
 
 
 def tcp_path(extra: list[str]) -> Carrier:
     """inet_rdma over TCP alone: what its links cost where there is no other way."""
-    return replace(inet_rdma([*extra, *TCP_ALONE], "tcp path"), link=TCP_PATH)
+    return inet_rdma([*extra, *TCP_ALONE], "tcp path")
 
 
 def tls_path(extra: list[str]) -> Carrier:
     """The same with the certificates of inet_tls: records over TCP."""
     options = ["-inet_rdma", "security", "tls", *TCP_ALONE]
-    carrier = inet_rdma([*extra, "-ssl_dist_optfile", str(certificates.optfile()), *options], "tls path")
-    return replace(carrier, link=TCP_PATH)
+    return inet_rdma([*extra, "-ssl_dist_optfile", str(certificates.optfile()), *options], "tls path")
 
 
 def baseline(chosen: list[Carrier]) -> str:
     """What ratios are to: the VM's own, or else the first."""
     return next((carrier.name for carrier in chosen if "inet_tcp" in carrier.flags), chosen[0].name)
-
-
-def bare_ring() -> Carrier:
-    """Rings in shared memory and nothing else: no protocol, and no look for packets before a sleep."""
-    sources = paths.BENCH / "src" / "bare_ring"
-    target = paths.OUT / "bare_ring"
-    headers = Path(paths.ask_erl("code:root_dir()")) / "usr" / "include"
-    if not (headers / "erl_driver.h").exists():
-        raise Missing("the headers of the Erlang VM are not installed (on Debian: apt install erlang-dev)")
-    if shutil.which("cc") is None:
-        raise Missing("no C compiler here (on Debian: apt install gcc)")
-    paths.compile_c(sources / "bare_ring.c", target / "bare_ring.so", "-shared", "-fPIC", f"-I{headers}")
-    paths.compile_erlang([sources / "bare_ring_dist.erl"], target, "-Werror")
-    return Carrier("bare_ring", ("-pa", str(target), "-proto_dist", "bare_ring"), link=PORT)
 
 
 def gen_tcp() -> Carrier:
@@ -109,6 +96,33 @@ def gen_tcp() -> Carrier:
     target = paths.OUT / "gen_tcp"
     paths.compile_erlang([source], target)
     return Carrier("gen_tcp", ("-pa", str(target), "-proto_dist", "gen_tcp"))
+
+
+# gen_rpc 3.6.0, with the release of its one dependency that it names.
+GEN_RPC = {
+    "gen_rpc": ("https://github.com/emqx/gen_rpc", "cd2a01ec5d23782979f5e505bc7d416127062d9f"),
+    "snabbkaffe": ("https://github.com/kafka4beam/snabbkaffe", "b59298334ed349556f63405d1353184c63c66534"),
+}
+
+
+def gen_rpc(
+    origins: dict[str, tuple[str, str]] = GEN_RPC, target: Path = paths.OUT / "gen_rpc",
+) -> Carrier:
+    """Bulk by gen_rpc, over TCP connections of its own, beside inet_tcp, which carries the rest.
+
+    Its nodes listen on one port, so that each needs a network of its own.
+    """
+    try:
+        for name, (url, commit) in origins.items():
+            fetched.fetch(url, commit, target / name)
+    except BenchError as error:
+        raise Missing(str(error)) from error
+    own, ebin = target / "gen_rpc", target / "ebin"
+    paths.compile_erlang(sorted(own.glob("src/**/*.erl")), ebin, "-I", str(own / "include"), "-I", str(target))
+    application = (own / "src" / "gen_rpc.app.src").read_text(encoding="utf-8")
+    # Where rebar3 puts the version.
+    (ebin / "gen_rpc.app").write_text(application.replace("{vsn, git}", '{vsn, "git"}'), encoding="utf-8")
+    return Carrier("gen_rpc", ("-pa", str(ebin), "-proto_dist", "inet_tcp", "-bench_bulk", "gen_rpc"), link=PORT)
 
 
 def inet_tls() -> Carrier:
@@ -135,26 +149,7 @@ def inet_rdma_tls(extra: list[str]) -> Carrier:
 TCP_ALONE = ("-inet_rdma", "fabric", "tcp")
 
 # Carriers to compare with that may be missing.
-OTHERS = {"bare_ring": bare_ring, "gen_tcp": gen_tcp, "inet_tls": inet_tls, "inet_ktls": inet_ktls}
-
-
-def on_hosts(
-    names: list[str], rdma_flags: list[str], variants: dict[str, list[str]], networks: list[str], rdma: list[str],
-) -> list[Carrier]:
-    """The series of a cluster across machines: TCP on each network, then inet_rdma and its variants on RDMA's."""
-    wrong = [name for name in names if name not in ("inet_tcp", "tcp_path", "inet_rdma")]
-    if wrong:
-        raise BenchError(f"unknown carrier {wrong[0]!r}: across machines these are inet_tcp, tcp_path and inet_rdma")
-    kinds = {"inet_rdma": rdma_flags} if "inet_rdma" in names else {}
-    kinds |= {name: [*rdma_flags, *flags] for name, flags in variants.items()}
-    tcp = [inet_tcp().on(network) for network in networks if "inet_tcp" in names]
-    # Without -pa: each host says where its build is.
-    own_path = Carrier("tcp path", ("-proto_dist", "inet_rdma", *rdma_flags, *TCP_ALONE), link=TCP_PATH)
-    tcp += [own_path.on(network) for network in networks if "tcp_path" in names]
-    return tcp + [
-        Carrier(name, ("-proto_dist", "inet_rdma", *flags), link=RDMA).on(network)
-        for name, flags in kinds.items() for network in rdma
-    ]
+OTHERS = {"gen_tcp": gen_tcp, "gen_rpc": gen_rpc, "inet_tls": inet_tls, "inet_ktls": inet_ktls}
 
 
 def select(names: list[str], rdma_flags: list[str], variants: dict[str, list[str]]) -> tuple[list[Carrier], list[str]]:

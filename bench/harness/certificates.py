@@ -8,15 +8,16 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from . import paths
+from .addresses import ADDRESSES
 from .errors import BenchError
 
-# Of the curve that TLS 1.3 prefers; the handshake is not part of what is measured.
+# Keys of the curve that TLS 1.3 prefers; the handshake is not part of what is measured.
 KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 DAYS = "2"
 
 
 def optfile(ktls: bool = False, hosts: Iterable[str] = ()) -> Path:
-    """What `-ssl_dist_optfile` takes: both sides verify each other. Made anew, so it never expires.
+    """What `-ssl_dist_optfile` takes: both sides verify each other. Made again for each run, so it never expires.
 
     `hosts`: more that nodes have in their names.
     """
@@ -32,8 +33,8 @@ def optfile(ktls: bool = False, hosts: Iterable[str] = ()) -> Path:
     make(
         "-keyout", key, "-out", certificate, "-subj", "/CN=inet_rdma benchmark node",
         "-CA", authority, "-CAkey", authority_key,
-        # The hosts in the nodes' names: of two nodes, of a mesh.
-        "-addext", "subjectAltName=" + ",".join(f"DNS:{host}" for host in ("localhost", own, *hosts)),
+        # The hosts in the nodes' names: of two nodes, of a mesh, of two network namespaces.
+        "-addext", "subjectAltName=" + ",".join(names(host) for host in ("localhost", own, *hosts, *ADDRESSES)),
         "-addext", "basicConstraints=critical,CA:FALSE",
         "-addext", "extendedKeyUsage=serverAuth,clientAuth",
     )
@@ -46,6 +47,12 @@ def optfile(ktls: bool = False, hosts: Iterable[str] = ()) -> Path:
         encoding="utf-8",
     )
     return written
+
+
+def names(host: str) -> str:
+    """A host as a certificate names it. OTP 25 looks for an address among the names of DNS, too."""
+    is_address = host.replace(".", "").isdigit()
+    return f"DNS:{host},IP:{host}" if is_address else f"DNS:{host}"
 
 
 def make(*options: str | Path) -> None:

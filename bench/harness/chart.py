@@ -23,7 +23,7 @@ from .stats import Spread, absolute, ratio
 from .table import number
 
 # Told apart by people with any colour vision, and in grey.
-COLOURS = {"inet_tcp": "#9aa5b1", "inet_rdma": "#0b5cad", "gen_tcp": "#e0a030", "bare_ring": "#b08968"}
+COLOURS = {"inet_tcp": "#9aa5b1", "inet_rdma": "#0b5cad", "gen_tcp": "#e0a030"}
 SHADES = {"inet_tcp": "#5b6875", "inet_rdma": "#6fa8dc"}
 VARIANT_COLOURS = ["#2a9d8f", "#8e5ea2", "#c8553d", "#6b8e23"]
 INK, FAINT = "#1f2933", "#d5dbe1"

@@ -9,14 +9,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from . import containers, demo, fabric, faults, headline, mesh, network as slow, otp, scale, stream
+from . import (
+    containers, demo, distance, fabric, faults, headline, mesh, network as slow, otp, rails, scale,
+    start, stream,
+)
 from .arguments import (
-    choices, count, network, not_negative, numbers, port_range, positive, size, sizes, whole_numbers, words,
+    buffers, choices, count, mtu, not_negative, numbers, percents, positive, positives, size, sizes, whole_numbers,
+    words,
 )
 from .cases import Case
 from .errors import BenchError
-from .flags import Help, common, meshes, native
-from .runs import busy_matrix, of_two_nodes, run_between, run_cases, run_cluster, show, whole_suite
+from .flags import Help, builds, common, meshes, native, nodes, results
+from .runs import busy_matrix, of_two_nodes, run_between, run_cases, show, whole_suite
 
 
 def main(arguments: list[str]) -> int:
@@ -115,9 +119,11 @@ def parser() -> argparse.ArgumentParser:
         Case("share", nodes=n, procs=p, size=s) for s in o.size for p in o.procs for n in o.nodes
     ], chart=False)
 
-    add_cluster(tests)
     add_network(tests)
+    add_distance(tests)
     add_containers(tests)
+    add_rails(tests)
+    add_start(tests)
     add_mesh(tests)
     add_scale(tests)
     add_stream(tests)
@@ -135,58 +141,65 @@ def parser() -> argparse.ArgumentParser:
     own.add_argument("--out", type=Path, metavar="PNG", help="where the chart goes [chart.png beside the table]")
     own.set_defaults(run=headline.run)
 
-    own = tests.add_parser("demo", help="about a minute: a cluster comes up over inet_rdma, then rpc against TCP")
+    own = tests.add_parser("demo", help="about 70 s: a cluster comes up over inet_rdma, rpc against TCP, "
+                                        "connections cut under load")
     own.add_argument("--out", type=Path, metavar="DIR", help="where the results go [bench/out/DATE-demo]")
     own.set_defaults(run=demo.run)
     return root
 
 
-def add_cluster(tests: Any) -> None:
-    title = "rpc across machines reached by ssh, a node on each: TCP on every network, inet_rdma on those that are RDMA"
-    own = tests.add_parser("cluster", help=title, description=title, formatter_class=Help)
-    own.set_defaults(run=run_cluster, title="cluster")
-    own.add_argument("--hosts", type=words, metavar="HOST,...",
-                     help="as ssh knows them: names, addresses, USER@HOST; `local` is this machine, without ssh")
-    own.add_argument("--network", type=network, action="append", default=[], metavar="NAME=ADDRESS,...",
-                     help="a network and each host's address on it, in the order of the hosts; or one ending that the "
-                          "hosts' names get there, as in ib=-ib; repeatable, the first is what ratios are to [the "
-                          "addresses that ssh came to]")
-    own.add_argument("--rdma", type=words, metavar="NAME,...", help="the networks that inet_rdma runs on")
-    own.add_argument("--cluster", type=Path, metavar="FILE",
-                     help="hosts, networks and rdma from a TOML file, as bench/cluster.example.toml")
-    numbers(own, "--procs", "100", "calling processes per node")
-    sizes(own, "0", "bytes sent with the call and back; 0: rpc:call(Node, erlang, node, [])")
-    own.add_argument("--nodes", type=whole_numbers, metavar="N,...", help="only the first N hosts [all]")
-    reach = own.add_argument_group("the hosts")
-    reach.add_argument("--build", metavar="DIR",
-                       help="a checkout with its build, or an installed build, on the hosts [where this checkout is]")
-    reach.add_argument("--sync", action="store_true",
-                       help="copy the build of this machine to each host; it is removed at the end")
-    reach.add_argument("--erl", default="erl", metavar="PATH", help="erl on the hosts")
-    reach.add_argument("--remote-tmp", metavar="DIR",
-                       help="where the directory of a run is made on the hosts [their temporary directory]")
-    reach.add_argument("--dist-ports", type=port_range, default="", metavar="MIN-MAX",
-                       help="the ports that nodes listen on, for a firewall [any]")
-    reach.add_argument("--user", help="user on the hosts [what ssh says]")
-    reach.add_argument("--port", type=count, help="ssh's port [what ssh says]")
-    reach.add_argument("--identity", metavar="FILE", help="ssh's key [what ssh says]")
-    reach.add_argument("--ssh-option", "-o", action="append", default=[], metavar="OPTION",
-                       help="as for ssh -o; repeatable")
-    reach.add_argument("--ssh", default="ssh", metavar="COMMAND", help="another ssh")
-    common(own, "inet_tcp,inet_rdma")
-
-
 def add_network(tests: Any) -> None:
     title = "the tests of two nodes over TCP, between two network namespaces of this host with delay, rate and loss"
     own = tests.add_parser("network", help=title, description=title, formatter_class=Help)
-    own.set_defaults(run=lambda o: run_between(slow.Network(o.delay_ms, o.rate_mbit, o.loss), o),
+    own.set_defaults(run=lambda o: run_between(slow.Network(o.delay_ms, o.rate_mbit, o.loss, o.mtu, o.buffer_ms), o),
                      title="network", cases=of_two_nodes)
     own.add_argument("--delay-ms", type=not_negative, default=1.0,
                      help="delay of each packet, in both directions; a round trip takes twice that")
     own.add_argument("--rate-mbit", type=positive, default=1000.0, help="of each direction")
     own.add_argument("--loss", type=not_negative, default=0.0, metavar="PERCENT", help="of the packets, at random")
+    wire(own, slow.MTU)
     part_of_the_set(own)
     common(own, "inet_tcp,tcp_path")
+
+
+def wire(own: argparse.ArgumentParser, mtu_bytes: int) -> None:
+    own.add_argument("--mtu", type=mtu, default=str(mtu_bytes), metavar="BYTES",
+                     help=f"of the largest packet, at most {slow.JUMBO_MTU}")
+    own.add_argument("--buffer-ms", type=not_negative, default=slow.BUFFER_MS,
+                     help="what a busy direction keeps, in milliseconds of its rate, and loses the rest of")
+
+
+def add_distance(tests: Any) -> None:
+    title = "links over TCP between two distant hosts, of namespaces: throughput, and a ping beside it, by round trip"
+    own = tests.add_parser("distance", help=title, description=title, formatter_class=Help)
+    own.set_defaults(run=distance.run)
+    own.add_argument("--rtt-ms", type=positives, metavar="MS,...",
+                     help="round trips of the network [20,100,200; quick: 100]")
+    own.add_argument("--rate-mbit", type=positive, default=1000.0, help="of each direction")
+    own.add_argument("--loss", type=percents, default="0", metavar="PERCENT,...", help="of the packets, at random")
+    own.add_argument("--congestion", type=words, metavar="NAME,...",
+                     help="the kernel's congestion control, of those in net.ipv4.tcp_available_congestion_control "
+                          "[the kernel's own]")
+    own.add_argument("--buffers", type=buffers, default=f"default,{distance.LARGE_BUFFERS}", metavar="BYTES,...",
+                     help="maxima of tcp_rmem and tcp_wmem; `default`: those of a fresh namespace")
+    wire(own, slow.JUMBO_MTU)
+    own.add_argument("--only", type=choices(list(distance.CASES)), default=",".join(distance.CASES),
+                     metavar="WORK,...", help="only this work")
+    own.add_argument("--quick", action="store_true", help="one distance, once")
+    own.add_argument("--seconds", type=positive,
+                     help=f"measured seconds of each run [{distance.SECONDS:g}, quick: {distance.QUICK_SECONDS:g}, "
+                          f"{distance.ROUND_TRIPS} round trips at least]")
+    own.add_argument("--warmup", type=positive,
+                     help=f"seconds of traffic before that [{distance.WARMUP_S:g}, {distance.ROUND_TRIPS} round trips "
+                          "at least]")
+    own.add_argument("--rounds", type=count,
+                     help=f"times that everything is measured [{distance.ROUNDS}; quick: {distance.QUICK_ROUNDS}]")
+    own.add_argument("--carriers", type=words, default="inet_tcp,tcp_path",
+                     help="comma-separated; also inet_tls, tls_path, and gen_rpc: bulk over its own TCP connections, "
+                          "the rest over inet_tcp (fetched by git, left out where that fails)")
+    builds(own)
+    nodes(own)
+    results(own, distance.NAME)
 
 
 def add_containers(tests: Any) -> None:
@@ -197,10 +210,43 @@ def add_containers(tests: Any) -> None:
     common(own, "inet_rdma")
 
 
+def add_rails(tests: Any) -> None:
+    title = "bulk between two network namespaces over several networks or flows at once, by MPTCP"
+    own = tests.add_parser("rails", help=title, description=title, formatter_class=Help)
+    own.set_defaults(run=lambda o: run_between(rails.Rails(o.ways, o.count, o.rate_mbit), o),
+                     title="rails", cases=rails.cases)
+    own.add_argument("--ways", choices=rails.WAYS, default=rails.NETWORKS,
+                     help="what has the rate: each network, or each flow of one network")
+    own.add_argument("--count", type=int, choices=range(2, rails.COUNT_MAX + 1), default="2", metavar="N",
+                     help=f"of them, 2 to {rails.COUNT_MAX}")
+    own.add_argument("--rate-mbit", type=positive, default=200.0, help="of each, in either direction")
+    sizes(own, "1M", "bytes of each message")
+    numbers(own, "--senders", "4", "sending processes, each with its own receiver")
+    own.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
+    common(own, "inet_tcp,tcp_path")
+
+
 def part_of_the_set(own: argparse.ArgumentParser) -> None:
     own.add_argument("--quick", action="store_true", help="one case of each kind, fewer and shorter rounds")
     own.add_argument("--only", type=words, metavar="TEST,...", help="only these tests of the set")
     own.set_defaults(nodes=[2])
+
+
+def add_start(tests: Any) -> None:
+    title = "the first minutes of a node: start and end, first link, a short-lived tool, idle nodes; CPU, time, memory"
+    own = tests.add_parser("start", help=title, description=title, formatter_class=Help)
+    own.set_defaults(run=start.run)
+    own.add_argument("--only", type=choices(list(start.FIGURES)), metavar="PART,...",
+                     help=f"only these parts, of {', '.join(start.FIGURES)}")
+    own.add_argument("--quick", action="store_true", help="without idle nodes, and nodes that run for a shorter time")
+    own.add_argument("--rounds", type=count,
+                     help=f"times that everything is measured [{start.ROUNDS}; quick: {start.QUICK_ROUNDS}]")
+    own.add_argument("--nodes", type=count, default=str(start.IDLE_NODES), help="idle nodes")
+    own.add_argument("--idle-seconds", type=positive, default=start.IDLE_S, help="measured seconds of idle nodes")
+    own.add_argument("--idle-rounds", type=count, default=str(start.IDLE_ROUNDS), help="rounds that have idle nodes")
+    own.add_argument("--carriers", type=words, default="inet_tcp,inet_rdma", help="comma-separated")
+    builds(own)
+    results(own, start.NAME)
 
 
 def add_mesh(tests: Any) -> None:

@@ -80,8 +80,8 @@ class Cluster:
         run, cookie = secrets.token_hex(4), secrets.token_hex(16)
         for number, place in enumerate(self._places, 1):
             name = f"bench_{run}_{number}"
-            # Of a flag that is given twice the first value counts.
-            flags = [*place.flags(name, self.carrier.needs_build), *self.carrier.flags, *self._erl_flags,
+            # The first value of a flag that is given twice counts.
+            flags = [*place.flags(name), *self.carrier.flags, *self._erl_flags,
                      "-kernel", "net_setuptime", "60"]
             self.nodes.append(place.host.start(place.name(name), cookie, flags))
         deadline = time.monotonic() + START_TIMEOUT_S

@@ -46,7 +46,7 @@ def usable_cores() -> int:
 
 
 def own_load_warning() -> str | None:
-    """Of this machine, now."""
+    """The warning for this machine, now."""
     return load_warning(os.getloadavg()[0], usable_cores())
 
 

@@ -3,27 +3,24 @@
 Each measurement has a network and nodes of its own. The first node calls the second one from ten processes without a
 pause and sends it numbered messages. When the fault has been made, and has ended where it ends, the first node waits
 until all calls succeed again, or gives up. The stall is the longest time between two calls of a process that succeeded.
+When the fault is the death of a node (kills.py), the figure is the time until the other nodes know of it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import queue
-import secrets
 import signal
 import subprocess
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 
-from . import certificates, faultnet, paths, sheet
+from . import certificates, faultnet, kills, paths, sheet
 from .errors import BenchError, MeasurementError
 from .faultnet import Net, both, name_of
 from .measure import Values
+from .scene import BOOT_S, Row, Scene
 from .sweep import Figure, Point, Series, Subject
 
 NAME = "faults"
@@ -32,97 +29,18 @@ FIGURES = [
     Figure("nodedowns", "nodedowns, of all nodes", "", higher_is_better=False),
     Figure("failed", "failed calls", "", higher_is_better=False),
     Figure("lost", "lost messages", "", higher_is_better=False),
-    Figure("resumes", "TCP connections made anew", "", higher_is_better=False),
+    Figure("resumes", "TCP connections made after a loss", "", higher_is_better=False),
 ]
 CARRIERS = ["inet_tcp", "inet_rdma"]
 ROUNDS, QUICK_ROUNDS = 5, 1
 TICKTIME_S = 60
-# Before each answer of the first node: in inet_rdma_bench_faults, too.
-MARK = "=answer "
-BOOT_S, SETTLE_S = 60.0, 400.0
+SETTLE_S = 400.0
 # Traffic before the fault.
 WARMUP_S = 2.0
 # A network that is bad, in place of away, stays so for this time.
 BAD_S = 30.0
 # After a cut, the time in which a neighbour has come to carry the link.
 DETOUR_S = 4.0
-
-
-class Scene:
-    """The nodes of one measurement, and its first node's standard input and output."""
-
-    def __init__(self, net: Net, flags: list[str], erl: str, ticktime_s: int, by_address: str) -> None:
-        self.net, self.ticktime_s, self.ended = net, ticktime_s, ""
-        # A node keeps its name when its host's address changes.
-        self._names = {host: f"{host}@{net.address(host) if host in by_address else name_of(host)}"
-                       for host in net.hosts}
-        self._cookie = secrets.token_hex(16)
-        self._lines: queue.Queue[str] = queue.Queue()
-        common = ["-setcookie", self._cookie, "-pa", str(paths.WORKER_EBIN), "-kernel", "net_ticktime",
-                  str(ticktime_s), *flags]
-        self._nodes: dict[str, subprocess.Popen[str]] = {}
-        others = [host for host in net.hosts if host != "a"]
-        for host in others:
-            self._start(host, [erl, "-noinput", "-name", self.node(host), *common])
-        self._start("a", [erl, "-noshell", "-name", self.node("a"), *common, "-s", "inet_rdma_bench_faults",
-                          "-extra", *map(self.node, others)])
-        threading.Thread(target=self._read, daemon=True).start()
-        if self._answer(BOOT_S) != "ready":
-            raise MeasurementError("the nodes did not connect")
-
-    def _start(self, host: str, command: list[str]) -> None:
-        self._nodes[host] = subprocess.Popen(
-            [*self.net.within(host), *command], text=True, stdin=subprocess.PIPE if host == "a" else subprocess.DEVNULL,
-            stdout=subprocess.PIPE if host == "a" else subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            start_new_session=True, env={**os.environ, "ERL_CRASH_DUMP": "/dev/null", "ERL_FLAGS": "", "ERL_AFLAGS": "",
-                                         "ERL_ZFLAGS": ""})
-
-    def _read(self) -> None:
-        output = self._nodes["a"].stdout
-        assert output
-        for line in output:
-            # The log goes there, too.
-            if line.startswith(MARK):
-                self._lines.put(line.removeprefix(MARK).strip())
-
-    def _answer(self, timeout_s: float) -> str:
-        try:
-            return self._lines.get(timeout=timeout_s)
-        except queue.Empty:
-            raise MeasurementError(f"the first node did not answer within {timeout_s:g} s") from None
-
-    def ask(self, order: str, timeout_s: float = BOOT_S) -> str:
-        orders = self._nodes["a"].stdin
-        assert orders
-        orders.write(order + "\n")
-        orders.flush()
-        return self._answer(timeout_s)
-
-    def node(self, host: str) -> str:
-        return self._names[host]
-
-    def signal(self, host: str, number: signal.Signals) -> None:
-        self._nodes[host].send_signal(number)
-
-    def close(self) -> None:
-        for process in self._nodes.values():
-            process.send_signal(signal.SIGKILL)
-        for process in self._nodes.values():
-            process.wait()
-
-
-@dataclass(frozen=True)
-class Row:
-    """A fault between the hosts a and b, of this many."""
-
-    name: str
-    title: str
-    make: Callable[[Scene], None]
-    hosts: int = 2
-    # No process calls or sends while the fault is made.
-    is_at_rest: bool = False
-    # Hosts whose nodes have an address behind the @.
-    by_address: str = ""
 
 
 def forget(*ways: faultnet.Way, above: int = 0) -> Callable[[Scene], None]:
@@ -207,6 +125,7 @@ ROWS = [
     Row("triangle_one_way", "one of three links cut, one way", cut(("a", "b")), 3),
     Row("two_of_six", "two of six links cut", cut(*BETWEEN, *both("c", "d")), 4),
     Row("neighbour_dies", "one of six links cut, the neighbour dies", neighbour_dies, 4),
+    *kills.ROWS,
 ]
 
 
@@ -220,17 +139,25 @@ def run(options: argparse.Namespace) -> int:
     rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)
     erl = str(options.otp / "bin" / "erl") if options.otp else paths.erl_program()
     flags = {carrier: flags_of(carrier, options) for carrier in options.carriers}
-    points = [Point(number, row.title, {"row": row.name}) for number, row in enumerate(rows)]
-    series = Series(NAME, "Faults that no kernel reports", "fault", FIGURES, points, [])
+    faults = points_of(row for row in rows if not row.is_kill)
+    killed = points_of(row for row in rows if row.is_kill)
+    series = [each for each in (
+        Series(NAME, "Faults that no kernel reports", "fault", FIGURES, faults, []),
+        Series(kills.NAME, "Nodes that are killed", "what is killed", kills.FIGURES, killed, []),
+    ) if each.points]
     shown = {"ticktime_s": options.ticktime, "tls": options.tls, "ipv6": options.ipv6, "jobs": options.jobs,
              "otp": release(erl)}
     with ThreadPoolExecutor(options.jobs) as jobs:
         taken = start(jobs, rows, flags, rounds, erl, options)
         try:
             subjects = {carrier: subject(carrier, taken) for carrier in options.carriers}
-            return sheet.measure_and_report(NAME, [series], subjects, rounds, shown, [], options.out, chart=False)
+            return sheet.measure_and_report(NAME, series, subjects, rounds, shown, [], options.out, chart=False)
         finally:
             jobs.shutdown(cancel_futures=True)
+
+
+def points_of(rows: Iterable[Row]) -> list[Point]:
+    return [Point(number, row.title, {"row": row.name}) for number, row in enumerate(rows)]
 
 
 def flags_of(carrier: str, options: argparse.Namespace) -> list[str]:
@@ -257,7 +184,7 @@ def release(erl: str) -> str:
     return done.stdout
 
 
-Taken = dict[tuple[str, str], list[Future[Values]]]
+Taken = dict[tuple[str, str], list[Future[Values | None]]]
 
 
 def start(
@@ -271,7 +198,7 @@ def start(
         turned = names[number % len(names):] + names[: number % len(names)]
         for row in rows:
             for carrier in turned:
-                measured = jobs.submit(measure, row, flags[carrier], erl, options)
+                measured = jobs.submit(measure, row, carrier, flags[carrier], erl, options)
                 taken[row.name, carrier].append(measured)
     return taken
 
@@ -280,20 +207,27 @@ def subject(carrier: str, taken: Taken) -> Subject:
     return lambda _series, point: taken[point.order["row"], carrier].pop(0).result()
 
 
-def measure(row: Row, flags: list[str], erl: str, options: argparse.Namespace) -> Values:
+def measure(row: Row, carrier: str, flags: list[str], erl: str, options: argparse.Namespace) -> Values | None:
+    if row.is_of_inet_rdma and carrier != "inet_rdma":
+        return None
     with Net(row.hosts, options.ipv6) as net:
-        scene = Scene(net, flags, erl, options.ticktime, row.by_address)
+        scene = Scene(net, [*flags, *(row.rdma if carrier == "inet_rdma" else ())], erl, options.ticktime, row)
         try:
             time.sleep(WARMUP_S)
-            if row.is_at_rest:
-                scene.ask("rest")
-            row.make(scene)
-            if row.is_at_rest:
-                scene.ask("go")
-            ended = f" {scene.node(scene.ended)}" if scene.ended else ""
-            found = json.loads(scene.ask(f"settle{ended}", SETTLE_S))
+            row.before(scene)
+            return kills.kill(row, scene) if row.is_kill else disturb(row, scene)
         finally:
             scene.close()
+
+
+def disturb(row: Row, scene: Scene) -> Values:
+    if row.is_at_rest:
+        scene.ask("rest")
+    row.make(scene)
+    if row.is_at_rest:
+        scene.ask("go")
+    ended = f" {scene.node(scene.ended)}" if scene.ended else ""
+    found = json.loads(scene.ask(f"settle{ended}", SETTLE_S))
     if not found["settled"]:
         raise MeasurementError(f"calls did not succeed again: {found}")
     values = {"stall": found["stall_ms"] / 1000, **{name: found[name] for name in ("nodedowns", "failed", "lost")}}

@@ -30,18 +30,32 @@ def common(own: argparse.ArgumentParser, carriers_known: str = "inet_tcp,tcp_pat
                      help=f"times that every case is run over every carrier [{ROUNDS}; quick: {QUICK_ROUNDS}]")
     own.add_argument("--carriers", type=words, default=carriers_known,
                      help="comma-separated; tcp_path: inet_rdma over TCP alone; tls_path: the same, sealed; also "
-                          "inet_tls, inet_ktls, inet_rdma_tls, OTP's example gen_tcp, and bare_ring, rings in "
-                          "shared memory without a protocol: of this machine only, left out where they cannot run")
+                          "inet_tls, inet_ktls, inet_rdma_tls and OTP's example gen_tcp: left out where they cannot "
+                          "run")
+    builds(own)
+    nodes(own)
+    own.add_argument("--out", type=Path, metavar="DIR", help="where the results go [bench/out/DATE-TEST]")
+    own.add_argument("--json", type=Path, metavar="FILE", help="another copy of the JSON")
+    own.add_argument("--chart", action=argparse.BooleanOptionalAction, default=True, help="draw the chart")
+
+
+def builds(own: argparse.ArgumentParser) -> None:
+    """Which inet_rdma is measured."""
     own.add_argument("--rdma-flags", type=shlex.split, default="", metavar="FLAGS",
                      help="more flags for inet_rdma nodes, as in --rdma-flags='-inet_rdma polling busy'")
     own.add_argument("--variant", type=variant, action="append", default=[], metavar="NAME=FLAGS",
                      help="one more carrier: inet_rdma with these flags; a -pa DIR among them selects another build")
+
+
+def nodes(own: argparse.ArgumentParser) -> None:
     own.add_argument("--erl-flags", type=shlex.split, default="", metavar="FLAGS",
                      help="more flags for all nodes, as in --erl-flags='+sbwt none'")
     own.add_argument("--info", action="store_true",
                      help="after each run over inet_rdma print inet_rdma:info() of its first node to stderr")
-    own.add_argument("--out", type=Path, metavar="DIR", help="where the results go [bench/out/DATE-TEST]")
-    own.add_argument("--json", type=Path, metavar="FILE", help="another copy of the JSON")
+
+
+def results(own: argparse.ArgumentParser, name: str) -> None:
+    own.add_argument("--out", type=Path, metavar="DIR", help=f"where the results go [bench/out/DATE-{name}]")
     own.add_argument("--chart", action=argparse.BooleanOptionalAction, default=True, help="draw the chart")
 
 
@@ -51,12 +65,8 @@ def meshes(own: argparse.ArgumentParser, name: str, rounds: int) -> None:
     own.add_argument("--rounds", type=count, help=f"times that everything is measured [{rounds}; quick: 1]")
     own.add_argument("--idle-seconds", type=positive, default=mesh.IDLE_S, help="measured seconds of the idle mesh")
     own.add_argument("--carriers", type=words, default="inet_tcp,inet_rdma", help="comma-separated")
-    own.add_argument("--rdma-flags", type=shlex.split, default="", metavar="FLAGS",
-                     help="more flags for inet_rdma nodes")
-    own.add_argument("--variant", type=variant, action="append", default=[], metavar="NAME=FLAGS",
-                     help="one more carrier: inet_rdma with these flags; a -pa DIR among them selects another build")
-    own.add_argument("--out", type=Path, metavar="DIR", help=f"where the results go [bench/out/DATE-{name}]")
-    own.add_argument("--chart", action=argparse.BooleanOptionalAction, default=True, help="draw the chart")
+    builds(own)
+    results(own, name)
 
 
 def native(own: argparse.ArgumentParser, rounds: int, seconds: float, warmup: float) -> None:

@@ -1,4 +1,4 @@
-"""The chart of the README: some rows of a published table, inet_rdma beside inet_tcp. One PNG."""
+"""The chart of the README: some rows of a published table, inet_rdma over shm and over TCP, times inet_tcp. One PNG."""
 
 from __future__ import annotations
 
@@ -28,8 +28,13 @@ LESS = [
     ("16 B ping beside 4 x 4 MB", "p99", "16 B beside 4 MB, p99"),
 ]
 NUMBER = r"([\d,.]+)"
-LINE = re.compile(rf"^(?P<test>.*?)\s{{2,}}(?P<metric>\w*)\s+(?P<carrier>inet_\w+)\s+{NUMBER}\s+{NUMBER} \.\. {NUMBER}"
+LINE = re.compile(rf"^(?P<test>.*?)\s{{2,}}(?P<metric>\w*)\s+(?P<carrier>inet_\w+|tcp path)\s+{NUMBER}"
+                  rf"\s+{NUMBER} \.\. {NUMBER}"
                   rf"\s+(?P<unit>\S.*?)(?:\s{{2,}}(?P<ratio>[\d.]+) x\s+(?P<low>[\d.]+) \.\. (?P<high>[\d.]+))?$")
+
+
+# The carriers that are shown, as the table names them, and what the chart calls them.
+SERIES = {"inet_rdma": "shared memory", "tcp path": "TCP alone, loopback"}
 
 
 @dataclass(frozen=True)
@@ -46,55 +51,64 @@ def run(options: argparse.Namespace) -> int:
     except OSError as error:
         raise BenchError(f"cannot read {options.table}: {error}") from error
     target = options.out or options.table.parent / "chart.png"
-    draw(bars(text, MORE), bars(text, LESS), text.partition("\n")[0], target)
+    shown = [{carrier: bars(text, wanted, carrier) for carrier in SERIES} for wanted in (MORE, LESS)]
+    draw(shown, text.partition("\n")[0], target)
     print(f"written: {target}")
     return 0
 
 
-def bars(table: str, wanted: list[tuple[str, str, str]]) -> list[Bar]:
-    """The ratios of inet_rdma, in the order of the rows that are wanted."""
+def bars(table: str, wanted: list[tuple[str, str, str]], carrier: str = "inet_rdma") -> list[Bar]:
+    """The ratios of a carrier, in the order of the rows that are wanted."""
     found: dict[tuple[str, str], Bar] = {}
     test = metric = ""
     for line in table.splitlines():
         if row := LINE.match(line):
             test, metric = row["test"].strip() or test, row["metric"] or metric
-            if row["carrier"] == "inet_rdma" and row["ratio"]:
+            if row["carrier"] == carrier and row["ratio"]:
                 found[test, metric] = Bar("", float(row["ratio"]), float(row["low"]), float(row["high"]))
     missing = [f"{test}, {metric}" for test, metric, _ in wanted if (test, metric) not in found]
     if missing:
-        raise BenchError(f"the table has no ratio of inet_rdma for {'; '.join(missing)}")
+        raise BenchError(f"the table has no ratio of {carrier} for {'; '.join(missing)}")
     return [Bar(label, bar.ratio, bar.low, bar.high)
             for test, metric, label in wanted for bar in [found[test, metric]]]
 
 
-def draw(more: list[Bar], less: list[Bar], caption: str, target: Path) -> None:
+def draw(panels_shown: list[dict[str, list[Bar]]], caption: str, target: Path) -> None:
     try:
-        from .chart import COLOURS, FAINT, HALO, INK, STYLE, plt
+        from .chart import COLOURS, FAINT, HALO, INK, SHADES, STYLE, plt
     except ImportError as error:
         raise BenchError(f"no chart: {error} (on Debian: apt install python3-matplotlib)") from error
+    colours = {"inet_rdma": COLOURS["inet_rdma"], "tcp path": SHADES["inet_rdma"]}
     with plt.rc_context(STYLE):
-        page, panels = plt.subplots(1, 2, figsize=(10, 3.3), layout="constrained",
+        page, panels = plt.subplots(1, 2, figsize=(10, 4.4), layout="constrained",
                                     gridspec_kw={"width_ratios": [3, 2.2]})
-        for axes, shown, title in zip(panels, (more, less), (
+        for axes, shown, title in zip(panels, panels_shown, (
                 "Throughput (more is better)", "Round-trip time (less is better)"),
                 strict=True):
-            places = range(len(shown))
-            axes.barh(places, [bar.ratio for bar in shown], color=COLOURS["inet_rdma"], height=0.62, zorder=2)
-            for place, bar in zip(places, shown, strict=True):
-                axes.hlines(place, bar.low, bar.high, color=INK, linewidth=1, zorder=4)
-                axes.annotate(f"{bar.ratio:.2f} x", (max(bar.ratio, bar.high), place), xytext=(5, 0),
-                              textcoords="offset points", va="center", fontweight="bold", path_effects=HALO, zorder=5)
-            axes.set_yticks(list(places), [bar.label for bar in shown])
+            height = 0.8 / len(shown)
+            for number, (carrier, series) in enumerate(shown.items()):
+                offset = (number - (len(shown) - 1) / 2) * height
+                places = [place + offset for place in range(len(series))]
+                axes.barh(places, [bar.ratio for bar in series], color=colours[carrier], height=height, zorder=2,
+                          label=SERIES[carrier])
+                for place, bar in zip(places, series, strict=True):
+                    axes.hlines(place, bar.low, bar.high, color=INK, linewidth=1, zorder=4)
+                    axes.annotate(f"{bar.ratio:.2f} x", (max(bar.ratio, bar.high), place), xytext=(5, 0),
+                                  textcoords="offset points", va="center", fontsize=7, fontweight="bold",
+                                  path_effects=HALO, zorder=5)
+            labels = next(iter(shown.values()))
+            axes.set_yticks(range(len(labels)), [bar.label for bar in labels])
             axes.invert_yaxis()
             axes.axvline(1.0, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=3)
-            axes.set_xlim(0, 1.18 * max(1.0, *(bar.high for bar in shown)))
+            axes.set_xlim(0, 1.18 * max(1.0, *(bar.high for series in shown.values() for bar in series)))
             axes.set_title(title, loc="left", fontsize=10, fontweight="bold")
             axes.set_xlabel("times inet_tcp", fontsize=8.5)
             axes.grid(axis="x", color=FAINT, linewidth=0.6, zorder=0)
             axes.tick_params(length=0)
             for side in ("top", "right", "left"):
                 axes.spines[side].set_visible(False)
-        words = f"Nodes of one host over shared memory. Bars: median; lines: least and most of the rounds. {caption}"
+        panels[0].legend(loc="center right", bbox_to_anchor=(1.0, 0.76), fontsize=8, frameon=False)
+        words = f"Bars: median; lines: least and most of the rounds. {caption}"
         page.supxlabel("\n".join(textwrap.wrap(words, 170)), fontsize=7, color="#52606d", x=0.01, ha="left")
         page.savefig(target, facecolor="white", dpi=110)
         plt.close(page)

@@ -1,14 +1,13 @@
-"""A host is a machine that nodes run on: this one, or one that ssh reaches. How a node is started is said here alone.
+"""A host is where nodes run: this machine, or a network namespace of it. How a node is started is said here alone.
 
-On either an agent (agent.py) does the work, and the bench speaks to it by its stdin and stdout; the difference is the
-command that starts it. What it needs goes ahead over its stdin: a remote host needs no copy of the harness.
+An agent (agent.py) does the work, and the bench speaks to it by its stdin and stdout; the difference is the command
+that starts it. What it needs goes ahead over its stdin.
 """
 
 from __future__ import annotations
 
 import json
 import queue
-import shlex
 import subprocess
 import tempfile
 import threading
@@ -18,15 +17,12 @@ from typing import IO, Any
 from . import paths
 from .control import term
 from .errors import BenchError, MeasurementError
-from .reach import HERE, Ssh, archive, opening, shell_command
+from .reach import HERE, archive, opening
 
 OPEN_TIMEOUT_S = 60.0
 REQUEST_TIMEOUT_S = 30.0
 # An agent that ends its nodes gives them some seconds to halt before it kills them.
 CLOSE_TIMEOUT_S = 20.0
-# ssh may be cut without a word, so a remote agent that hears nothing for the lease ends its nodes.
-LEASE_S, RENEWAL_S = 60.0, 10.0
-LOCAL = "local"
 
 
 class Host:
@@ -34,8 +30,6 @@ class Host:
 
     # Hosts that share processors are one machine.
     machine: object
-    # How often the agent must hear of us; None where the end of the pipe is certain to reach it.
-    lease_s: float | None = None
 
     def __init__(self, name: str, command: list[str], packed: bytes, directory: str | None = None) -> None:
         self.name = name
@@ -70,9 +64,6 @@ class Host:
         threading.Thread(target=self._write, args=(self._opening,), daemon=True).start()
         try:
             self._reply(0, OPEN_TIMEOUT_S)
-            if self.lease_s:
-                self.ask("lease", seconds=self.lease_s)
-                threading.Thread(target=self._renew, args=(self._process,), daemon=True).start()
             self.prepare()
         except BaseException:
             self.close()
@@ -114,7 +105,7 @@ class Host:
         return node
 
     def end(self, names: list[str]) -> None:
-        """Of nodes that are gone already, too. A host that is lost ends them by itself."""
+        """Also for nodes that are gone already. A host that is lost ends them by itself."""
         own = [name for name in names if self._nodes.pop(name, None)]
         if own and self.alive:
             try:
@@ -192,44 +183,10 @@ class Host:
     def why_lost(self, status: int, said: str) -> str:
         return f"its agent ended with status {status}" + (f":\n{said}" if said else "")
 
-    def _renew(self, process: subprocess.Popen[bytes]) -> None:
-        while process is self._process and process.poll() is None:
-            self._write(b"\n")
-            time.sleep(RENEWAL_S)
-
 
 class ThisHost(Host):
     def __init__(self, directory: str | None = None) -> None:
         super().__init__("this machine", HERE, archive(), directory)
-
-
-class ClusterHost(Host):
-    """A member of a cluster across machines: reached by ssh, but LOCAL is this machine."""
-
-    lease_s = LEASE_S
-
-    def __init__(
-        self, name: str, ssh: Ssh, packed: bytes, *, erl: str = "erl", build: str | None = None,
-        directory: str | None = None,
-    ) -> None:
-        """`build` is a directory of that host, or relative to what `packed` brings; None: no inet_rdma is needed."""
-        command = HERE if name == LOCAL else ssh.command(name, shell_command())
-        super().__init__(name, command, packed, directory)
-        self._by_hand = shlex.join(ssh.command(name, "true"))
-        self._erl, self._build = erl, build
-
-    def prepare(self) -> None:
-        self.facts = self.ask("probe", 180, erl=self._erl, build=self._build)
-
-    def why_lost(self, status: int, said: str) -> str:
-        shown = f":\n    {said}" if said else ""
-        if status == 255:
-            return (f"ssh failed{shown}\n  This must work without a question: {self._by_hand}\n"
-                    "  (a host key that is not known yet, a key that the host does not accept, a host that is down, or "
-                    "a connection that was cut)")
-        if status == 127:
-            return f"python3 is missing there (on Debian: apt install python3){shown}"
-        return super().why_lost(status, said)
 
 
 class Node:
@@ -245,7 +202,7 @@ class Node:
         self._last_id = 0
 
     def last_words(self) -> str:
-        """The node's output; empty if its host does not answer any more."""
+        """The node's output; empty if its host no longer answers."""
         try:
             return str(self.host.ask("last_words", name=self.name)["text"])
         except MeasurementError:

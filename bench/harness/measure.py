@@ -26,7 +26,7 @@ Values = dict[str, float]
 class Timing:
     warmup_s: float
     seconds: float
-    # Of the idle case: its CPU use is too small to be measured in less.
+    # The time of the idle case, whose CPU use is too small to be measured in less.
     idle_seconds: float
 
 

@@ -7,6 +7,7 @@ it sees all others. The time is from the first `erl` to the last of them.
 from __future__ import annotations
 
 import argparse
+import os
 import secrets
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from .carriers import Carrier
 from .cpu import cpu_seconds
 from .errors import MeasurementError
 from .measure import Values
+from .processes import last_words, memory_mb
 from .sweep import Figure, Point, Series, Subject
 
 NAME = "mesh"
@@ -31,7 +33,7 @@ FIGURES = [
 ]
 ROUNDS, QUICK_ROUNDS, IDLE_S = 3, 1, 10.0
 NODES, QUICK_NODES = [10, 40, 100], [10]
-# Of inet_tcp's 100 nodes on two slow cores about a tenth.
+# 100 nodes of inet_tcp on two slow cores take about a tenth of it.
 TIMEOUT_S = 300.0
 # After the mesh is there, before the nodes count as idle: nodes that boot write to their logs, and collect garbage.
 SETTLE_S = 2.0
@@ -74,22 +76,28 @@ def measure(carrier: Carrier, size: int, idle_s: float) -> Values:
             idle = sum(cpu_seconds(node.pid) for node in nodes) - sum(before)
             return {
                 "time": done - began, "cpu": sum(cpu), "idle": 100 * idle / idle_s / size,
-                "memory": sum(pss_mb(node.pid) for node in nodes) / size,
+                "memory": sum(memory_mb(node.pid, "Pss") for node in nodes) / size,
                 "descriptors": sum(descriptors(node.pid) for node in nodes) / size,
             }
         finally:
-            for node in nodes:
-                node.send_signal(signal.SIGKILL)
-            for node in nodes:
-                node.wait()
+            end(nodes)
+
+
+def end(nodes: list[subprocess.Popen[bytes]]) -> None:
+    for node in nodes:
+        node.send_signal(signal.SIGKILL)
+    for node in nodes:
+        node.wait()
 
 
 def start(carrier: Carrier, size: int, directory: Path) -> list[subprocess.Popen[bytes]]:
     prefix, cookie = f"mesh_{secrets.token_hex(4)}_", secrets.token_hex(16)
     common = [
         paths.erl_program(), "-noinput", "-connect_all", "false", "-kernel", "prevent_overlapping_partitions", "false",
-        "-setcookie", cookie, "-pa", str(paths.WORKER_EBIN), *carrier.flags, "-s", "inet_rdma_bench_mesh",
+        "-pa", str(paths.WORKER_EBIN), *carrier.flags, "-s", "inet_rdma_bench_mesh",
     ]
+    # One home for all nodes: they read its cookie, and write nothing there.
+    environment = os.environ | {"HOME": str(paths.make_home(directory / "home", cookie))}
     nodes = []
     for number in range(1, size + 1):
         # A log each: nodes that fail at the same time would write into each other's lines.
@@ -97,6 +105,7 @@ def start(carrier: Carrier, size: int, directory: Path) -> list[subprocess.Popen
             nodes.append(subprocess.Popen(
                 [*common, "-sname", f"{prefix}{number}", "-extra", prefix, str(number), str(size), str(directory)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+                env=environment,
             ))
     return nodes
 
@@ -123,15 +132,7 @@ def await_all(nodes: list[subprocess.Popen[bytes]], size: int, directory: Path) 
 
 
 def last_of_log(directory: Path, number: int) -> str:
-    return log_of(directory, number).read_text(errors="replace")[-2000:]
-
-
-def pss_mb(pid: int) -> float:
-    """Memory of a process, of shared pages its share."""
-    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1]) / 1024
-    raise MeasurementError(f"/proc/{pid}/smaps_rollup has no Pss")
+    return last_words(log_of(directory, number))
 
 
 def descriptors(pid: int) -> int:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from . import paths
+from .addresses import ADDRESSES
 from .carriers import Carrier
 from .environment import own_load_warning, usable_cores
 from .errors import BenchError
@@ -18,9 +19,12 @@ from .hosts import Host, close_all, open_all
 from .place import Place
 from .reach import HERE, archive
 
-ADDRESSES = ("10.99.0.1", "10.99.0.2")
 # What a switch keeps of a direction that is busy, in milliseconds of its rate; and no less than some packets.
 BUFFER_MS, BUFFER_BYTES_MIN = 20.0, 65_536
+# Ethernet's, and that of its jumbo frames, the most that the wire takes.
+MTU, JUMBO_MTU = 1500, 9000
+# Packets that a device keeps for a wire that comes late: the wire alone decides which are lost.
+QUEUE_PACKETS = 10_000
 
 AnyPair = TypeVar("AnyPair", bound="Pair")
 
@@ -108,27 +112,40 @@ class Pair:
 class Network(Pair):
     """Joined by the wire."""
 
-    def __init__(self, delay_ms: float, rate_mbit: float, loss_percent: float) -> None:
+    def __init__(
+        self, delay_ms: float, rate_mbit: float, loss_percent: float, mtu: int = MTU, buffer_ms: float = BUFFER_MS,
+        settings: dict[str, str] | None = None,
+    ) -> None:
+        """`settings` are those of the kernel (sysctl) in both namespaces, by their names below net.ipv4."""
         super().__init__()
         self.delay_ms, self.rate_mbit, self.loss_percent = delay_ms, rate_mbit, loss_percent
+        self.mtu, self.buffer_ms, self.settings = mtu, buffer_ms, settings or {}
         self._wire: subprocess.Popen[bytes] | None = None
 
     def environment(self) -> dict[str, Any]:
-        return {"network": {"delay_ms": self.delay_ms, "rate_mbit": self.rate_mbit, "loss_percent": self.loss_percent}}
+        return {"network": {
+            "delay_ms": self.delay_ms, "rate_mbit": self.rate_mbit, "loss_percent": self.loss_percent,
+            "mtu": self.mtu, "buffer_ms": self.buffer_ms,
+        }}
 
     def why_not(self) -> str | None:
         return why_not()
 
     def join(self) -> None:
+        for namespace in self.namespaces:
+            for name, value in self.settings.items():
+                set_setting(namespace, name, value)
         bytes_per_ms = self.rate_mbit * 125
         ends = [word for pair in zip(self.namespaces, self.devices, strict=True) for word in pair]
         numbers = (self.delay_ms * 1e3, self.rate_mbit * 1e3, self.loss_percent * 1e4,
-                   max(BUFFER_BYTES_MIN, BUFFER_MS * bytes_per_ms))
+                   max(BUFFER_BYTES_MIN, self.buffer_ms * bytes_per_ms))
         command = [str(wire_program()), *ends, *(str(round(number)) for number in numbers)]
         self._wire = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
         assert self._wire.stdout
         if not self._wire.stdout.readline():
             raise BenchError(f"network: `{' '.join(command)}` ended")
+        for namespace, device in zip(self.namespaces, self.devices, strict=True):
+            run("ip", "-n", namespace, "link", "set", device, "mtu", str(self.mtu), "txqueuelen", str(QUEUE_PACKETS))
 
     def part(self) -> None:
         wire, self._wire = self._wire, None
@@ -151,6 +168,16 @@ def why_not() -> str | None:
     return "this kernel has no TUN devices (/dev/net/tun)"
 
 
+def setting(namespace: str, name: str) -> str:
+    """A setting of the kernel there, by its name below net.ipv4."""
+    return run("ip", "netns", "exec", namespace, "cat", f"/proc/sys/net/ipv4/{name}").strip()
+
+
+def set_setting(namespace: str, name: str, value: str) -> None:
+    """In one write, as the kernel takes it."""
+    run("ip", "netns", "exec", namespace, "sh", "-c", 'echo "$1" > "$2"', "sh", value, f"/proc/sys/net/ipv4/{name}")
+
+
 def remove_namespace(namespace: str) -> None:
     """And ends what runs there: EPMD stays when its nodes have ended, and would keep the namespace."""
     left = subprocess.run(["ip", "netns", "pids", namespace], capture_output=True, text=True, check=False)
@@ -167,7 +194,9 @@ def no_namespaces(programs: dict[str, str]) -> str | None:
     return None if os.geteuid() == 0 else "it takes root to make network namespaces"
 
 
-def run(*command: str) -> None:
+def run(*command: str) -> str:
+    """Its output."""
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise BenchError(f"network: `{' '.join(command)}` failed: {done.stderr.strip()}")
+    return done.stdout

@@ -23,7 +23,7 @@ from .sweep import Figure, Point, Series, Subject
 
 SUITE = "inet_rdma_otp_SUITE"
 OUT = paths.OUT / "otp"
-# Of lib/ssl/test; OTP's suite does not call the others.
+# Files of lib/ssl/test; OTP's suite does not call the others.
 SOURCES = ["ssl_dist_bench_SUITE.erl", "ssl_bench_test_lib.erl", "ssl_dist_test_lib.erl", "ssl_dist_test_lib.hrl"]
 CARRIERS = ["tcp", "tls", "inet_rdma"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -52,6 +53,15 @@ def ask_erl(expression: str) -> str:
 @functools.cache
 def otp_release() -> str:
     return ask_erl("erlang:system_info(otp_release)")
+
+
+def make_home(home: Path, cookie: str) -> Path:
+    """A new directory, HOME of nodes, with their cookie, which any user could read on a command line."""
+    home.mkdir(mode=0o700)
+    with open(os.open(home / ".erlang.cookie", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400), "w",
+              encoding="ascii") as file:
+        file.write(cookie)
+    return home
 
 
 def compile_erlang(sources: list[Path], target: Path, *options: str) -> None:

@@ -16,7 +16,7 @@ from .sweep import Figure
 # Beyond what a run is to take.
 PATIENCE_S = 90.0
 LENGTH_BYTES = 4
-# Of messages that go one way.
+# Figures of messages that go one way.
 CPU_ONE_WAY = [
     Figure("cpu_client", "CPU of the sender", "% of a core", higher_is_better=False),
     Figure("cpu_server", "CPU of the receiver", "% of a core", higher_is_better=False),
@@ -84,7 +84,7 @@ def measure(address: str, order: dict[str, Any], core: int | None) -> tuple[Valu
 
 
 def carried_bytes(said: dict[str, Any]) -> int:
-    """Of the messages alone, in the measured time."""
+    """The figures of the messages alone, in the measured time."""
     client, order = said["client"], said["order"]
     if not order["small"]:
         return client["messages"] * order["size"]

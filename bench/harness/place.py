@@ -14,19 +14,18 @@ class Place:
     """Where one node runs, and what it is called there."""
 
     host: Host
-    # Of the network that is measured; None: all nodes are on this machine.
+    # The address in the network that is measured; None: all nodes are on this machine.
     address: str | None = None
 
     def name(self, name: str) -> str:
         return f"{name}@{self.address or 'localhost'}"
 
-    def flags(self, name: str, needs_build: bool) -> list[str]:
+    def flags(self, name: str) -> list[str]:
         if self.address is None:
             return ["-sname", self.name(name)]
-        build = ["-pa", self.host.facts["ebin"]] if needs_build else []
         # Distribution listens on this network alone, and a route leads to the others' addresses on it.
         interface = "{" + self.address.replace(".", ",") + "}"
-        return ["-name", self.name(name), "-kernel", "inet_dist_use_interface", interface, *build]
+        return ["-name", self.name(name), "-kernel", "inet_dist_use_interface", interface]
 
 
 class Sites(Protocol):

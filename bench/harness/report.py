@@ -9,13 +9,14 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from . import paths, table
+from . import paths, rails, table
 from .carriers import Carrier
 from .cases import Case
 from .environment import environment, own_load_warning
 from .errors import BenchError
 from .measure import Timing
-from .runner import Results, disturbance, run, say
+from .progress import say
+from .runner import Results, disturbance, run
 from .place import Sites
 from .stats import absolute, ratio
 
@@ -28,10 +29,26 @@ def measure_and_report(
     notes: tuple[str, ...] = (), site: Sites | None = None,
 ) -> int:
     """Returns the exit status: 1 when any measurement failed. Without a site the nodes are on this machine."""
+    target = target_of(title, out)
+    results = measured(cases, carriers, rounds, timing, erl_flags, target=target, json_file=json_file, chart=chart,
+                       info=info, notes=notes, site=site)
+    return 1 if results.failures else 0
+
+
+def target_of(title: str, out: Path | None) -> Path:
+    """The directory of what a run leaves behind."""
+    return (out or paths.OUT / f"{datetime.now(timezone.utc):%Y%m%d-%H%M%S}-{title}").resolve()
+
+
+def measured(
+    cases: list[Case], carriers: list[Carrier], rounds: int, timing: Timing, erl_flags: list[str], *,
+    target: Path, json_file: Path | None = None, chart: bool = True, info: bool = False,
+    notes: tuple[str, ...] = (), site: Sites | None = None,
+) -> Results:
+    """Measures, prints the table, and leaves everything in the directory `target`."""
     busy = site.load_warnings() if site else [own_load_warning()]
     for note in [*notes, *filter(None, busy)]:
         say(f"note: {note}")
-    target = (out or paths.OUT / f"{datetime.now(timezone.utc):%Y%m%d-%H%M%S}-{title}").resolve()
     target.mkdir(parents=True, exist_ok=True)
     results = run(cases, carriers, rounds, timing, erl_flags, info, site)
     options = {
@@ -55,7 +72,7 @@ def measure_and_report(
         written += draw(results, document, target)
     for path in written:
         print(f"written: {shown_path(path)}")
-    return 1 if results.failures else 0
+    return results
 
 
 def draw(results: Results, document: dict[str, Any], target: Path) -> list[Path]:
@@ -69,21 +86,23 @@ def draw(results: Results, document: dict[str, Any], target: Path) -> list[Path]
 def summary(document: dict[str, Any]) -> str:
     """One line that says where the figures come from."""
     facts, options = document["environment"], document["options"]
-    hosts = facts.get("hosts", [])
-    # A host per clause only where they differ.
-    machines = ", or ".join(sorted({machine_text(host) for host in hosts or [facts]}))
     return (
-        f"OTP {facts['otp']}, {f'{len(hosts)} hosts: ' if hosts else ''}{machines}, commit {facts['commit']}; "
+        f"OTP {facts['otp']}, {machine_text(facts)}, commit {facts['commit']}; "
         f"{network_text(facts['network']) if 'network' in facts else ''}"
         f"{containers_text(facts['containers']) if 'containers' in facts else ''}"
+        f"{rails.text(facts['rails']) if 'rails' in facts else ''}"
         f"median of {options['rounds']} interleaved rounds of {options['seconds']:g} s; "
         f"ratios to {document['baseline']}, taken within each round"
     )
 
 
 def network_text(network: dict[str, float]) -> str:
-    return (f"between two network namespaces, {network['delay_ms']:g} ms each way, {network['rate_mbit']:g} Mbit/s, "
-            f"{network['loss_percent']:g} % loss; ")
+    """The last two came later than the others."""
+    text = (f"between two network namespaces, {network['delay_ms']:g} ms each way, {network['rate_mbit']:g} Mbit/s, "
+            f"{network['loss_percent']:g} % loss")
+    if "mtu" in network:
+        text += f", MTU {network['mtu']}, {network['buffer_ms']:g} ms of buffer"
+    return text + "; "
 
 
 def containers_text(namespaces: list[str]) -> str:

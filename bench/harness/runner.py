@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import sys
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +12,7 @@ from .environment import usable_cores
 from .errors import MeasurementError
 from .measure import Timing, Values, measure
 from .place import Sites
+from .progress import each_round, say
 from .stats import Round
 
 
@@ -26,7 +26,7 @@ class Results:
     rounds: dict[Case, list[Round]]
     failures: list[str] = field(default_factory=list)
     node_facts: dict[str, Any] = field(default_factory=dict)
-    # Of all hosts together.
+    # The cores of all hosts together.
     cores: int = field(default_factory=usable_cores)
 
 
@@ -43,7 +43,7 @@ def run(
     results = Results(names, baseline(carriers), cases, {case: [{} for _ in range(rounds)] for case in cases})
     if site:
         results.cores = site.cores
-    for number in range(rounds):
+    for number in each_round(rounds):
         turned = carriers[number % len(carriers):] + carriers[: number % len(carriers)]
         for case in cases:
             for carrier in turned:
@@ -78,8 +78,3 @@ def disturbance(results: Results) -> str | None:
 
 def brief(case: Case, values: Values) -> str:
     return ", ".join(f"{m.name} {values[m.name]:,.6g} {m.unit}" for m in case.metrics if m.shown)
-
-
-def say(line: str) -> None:
-    """Progress goes to stderr: stdout holds the table alone."""
-    print(line, file=sys.stderr, flush=True)

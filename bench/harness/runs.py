@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 
-from . import carriers, network, paths, report, sheet, site
+from . import carriers, network, paths, report, sheet
 from .cases import TESTS, Case, busy_cases, suite
 from .errors import BenchError
 from .flags import QUICK_ROUNDS, QUICK_SECONDS, ROUNDS, SECONDS
 from .measure import Timing
-from .reach import Ssh
 
 
 def run_cases(options: argparse.Namespace) -> int:
@@ -27,22 +26,6 @@ def run_cases(options: argparse.Namespace) -> int:
     )
 
 
-def run_cluster(options: argparse.Namespace) -> int:
-    hosts, series = cluster_site(options)
-    sizes_of_cluster = options.nodes or [len(hosts.hosts)]
-    if max(sizes_of_cluster) > len(hosts.hosts) or min(sizes_of_cluster) < 2:
-        raise BenchError(f"there are {len(hosts.hosts)} hosts: --nodes is from 2 to that")
-    cases = [
-        Case("rpc", nodes=n, procs=p, size=s) for s in options.size for p in options.procs for n in sizes_of_cluster
-    ]
-    timing = Timing(options.warmup, options.seconds or SECONDS, options.idle_seconds)
-    with hosts:
-        return report.measure_and_report(
-            options.title, cases, series, options.rounds or ROUNDS, timing, [*options.erl_flags, *options.dist_ports],
-            info=options.info, out=options.out, json_file=options.json, chart=options.chart, site=hosts,
-        )
-
-
 def run_between(pair: network.Pair, options: argparse.Namespace) -> int:
     cases = options.cases(options)
     paths.compile_workers()
@@ -55,32 +38,6 @@ def run_between(pair: network.Pair, options: argparse.Namespace) -> int:
             info=options.info, out=options.out, json_file=options.json, chart=options.chart, notes=tuple(skipped),
             site=pair,
         )
-
-
-def cluster_site(options: argparse.Namespace) -> tuple[site.Site, list[carriers.Carrier]]:
-    """The hosts, not connected yet, and what is measured between them."""
-    if bool(options.cluster) == bool(options.hosts):
-        raise BenchError("say which hosts: --hosts A,B,... with --network, or --cluster FILE")
-    if options.cluster and options.network:
-        raise BenchError("--network goes with --hosts; in a file each host has its addresses")
-    if options.sync and options.build:
-        raise BenchError("--sync copies the build of this machine, --build names one of the hosts: not both")
-    if options.cluster:
-        plans, rdma = site.read_file(options.cluster)
-    else:
-        plans, rdma = site.from_options(options.hosts, options.network), []
-    networks, variants = site.networks_of(plans), dict(options.variant)
-    if "inet_rdma" in options.carriers or variants:
-        rdma = site.rdma_networks(networks, options.rdma or rdma)
-    series = carriers.on_hosts(options.carriers, options.rdma_flags, variants, networks, rdma)
-    return site.Site(
-        plans, ssh_of(options), erl=options.erl, build=options.build, sync=options.sync,
-        needs_build=any(carrier.needs_build for carrier in series), directory=options.remote_tmp,
-    ), series
-
-
-def ssh_of(options: argparse.Namespace) -> Ssh:
-    return Ssh(options.ssh, options.user, options.port, options.identity, tuple(options.ssh_option))
 
 
 def show(options: argparse.Namespace) -> int:
@@ -114,5 +71,5 @@ def whole_suite(options: argparse.Namespace) -> list[Case]:
 
 
 def of_two_nodes(options: argparse.Namespace) -> list[Case]:
-    """Of the set, what two nodes do that compute nothing else."""
+    """The cases of the set in which two nodes compute nothing else."""
     return [case for case in whole_suite(options) if not case.busy and not case.erl_flags and case.workload != "idle"]

@@ -30,7 +30,7 @@ LIGHT = [
 CONNECTIONS, QUICK_CONNECTIONS = [10, 100, 1000], [10, 100]
 NODES, QUICK_NODES = mesh.NODES, mesh.QUICK_NODES
 ROUNDS, QUICK_ROUNDS = 3, 1
-# Of the busy connection alone and beside the others, within one run: their order turns.
+# Rounds of the busy connection alone and beside the others, within one run: their order turns.
 IDLE_ROUNDS, LIGHT_SECONDS = 3, 3
 # A second for each rate, and to connect.
 TIMEOUT_S = 120.0

@@ -9,14 +9,15 @@ from pathlib import Path
 
 from .errors import BenchError, MeasurementError
 
-# Of each processor. Not a divisor of the kernel's and the VM's timers, so that samples do not fall in step with them.
+# Samples of each processor. Not a divisor of the kernel's and the VM's timers, so that samples do not fall in step with
+# them.
 SAMPLES_PER_SECOND = 997
 # Beyond the measured time, for perf to start and to write its file.
 PATIENCE_S = 30.0
 # With fewer samples a share of 1 % is a handful.
 SAMPLES_MIN = 200
 
-LIBRARIES = ("inet_rdma_nif.so", "bare_ring.so")
+LIBRARY = "inet_rdma_nif.so"
 LIBC = ("libc.so", "libc-", "libpthread", "ld-linux", "ld-2", "[vdso]")
 # The kernel names itself and its modules in brackets, and memory without a file, such as the VM's compiled code, in the
 # same way or by these words.
@@ -79,7 +80,7 @@ def shares(listed: str) -> dict[str, float]:
 
 def owner(file: str) -> str:
     """Whose the code in this file is, as perf names it."""
-    if file in LIBRARIES:
+    if file == LIBRARY:
         return "library"
     if file.startswith(LIBC):
         return "libc"

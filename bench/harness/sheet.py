@@ -7,14 +7,13 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from . import paths
 from .environment import commit, machine, memcpy_mb_s, own_load_warning
 from .errors import BenchError
-from .report import SCHEMA, as_json, command_line, machine_text, save, shown_path
-from .runner import say
-from .stats import Spread, absolute
+from .report import SCHEMA, as_json, command_line, machine_text, save, shown_path, target_of
+from .progress import say
+from .stats import Spread, absolute, ratio
 from .sweep import Figure, Point, Series, Subject, against_better, run
-from .table import number
+from .table import absolute_cells, number, ratio_cells, text_of as columns_of
 
 
 def measure_and_report(
@@ -26,7 +25,7 @@ def measure_and_report(
         notes.append(warning)
     for note in notes:
         say(f"note: {note}")
-    target = (out or paths.OUT / f"{datetime.now(timezone.utc):%Y%m%d-%H%M%S}-{title}").resolve()
+    target = target_of(title, out)
     target.mkdir(parents=True, exist_ok=True)
     memcpy = {"1 MB": memcpy_mb_s(1 << 20), "16 MB": memcpy_mb_s(16 << 20)}
     failures = run(series, subjects, rounds)
@@ -62,13 +61,17 @@ def show(document: dict[str, Any], target: Path, chart: bool) -> None:
 
 def draw(document: dict[str, Any], target: Path) -> list[Path]:
     try:
+        from .bars import bars
         from .lines import growth, lines
     except ImportError as error:
         raise BenchError(f"no chart: {error} (on Debian: apt install python3-matplotlib; or --no-chart)") from error
     subjects, caption, series = document["subjects"], summary(document), series_of(document)
     growing = [each for each in series if each.growth]
+    listed = [each for each in series if each.baseline]
     written = growth(growing, subjects, caption, target) if growing else []
-    return written + [path for each in series if not each.growth for path in lines(each, subjects, caption, target)]
+    written += bars(listed, subjects, caption, target) if listed else []
+    rest = [each for each in series if not each.growth and not each.baseline]
+    return written + [path for each in rest for path in lines(each, subjects, caption, target)]
 
 
 def as_document(each: Series, subjects: list[str]) -> dict[str, Any]:
@@ -82,6 +85,7 @@ def as_document(each: Series, subjects: list[str]) -> dict[str, Any]:
         points.append({**asdict(point), "figures": figures, "rounds": rounds})
     return {
         "name": each.name, "title": each.title, "axis": each.axis, "compared": each.compared, "growth": each.growth,
+        "baseline": each.baseline,
         "figures": [asdict(figure) for figure in each.figures], "points": points,
     }
 
@@ -92,6 +96,7 @@ def series_of(document: dict[str, Any]) -> list[Series]:
             each["name"], each["title"], each["axis"], [Figure(**figure) for figure in each["figures"]],
             [Point(point["x"], point["label"], point["order"]) for point in each["points"]], each["compared"],
             {point["label"]: point["rounds"] for point in each["points"]}, each.get("growth", False),
+            each.get("baseline"),
         )
         for each in document["series"]
     ]
@@ -109,11 +114,34 @@ def summary(document: dict[str, Any]) -> str:
 
 def text_of(document: dict[str, Any]) -> str:
     parts = [summary(document)]
-    for each in series_of(document):
-        for figure in each.figures:
-            parts.append(table(each, figure, document["subjects"]))
+    series, subjects = series_of(document), document["subjects"]
+    listed = [each for each in series if each.baseline]
+    if listed:
+        parts.append(table_of_all(listed, subjects))
+    for each in series:
+        for figure in [] if each.baseline else each.figures:
+            parts.append(table(each, figure, subjects))
     parts += [f"note: {note}" for note in document["notes"]]
     return "\n\n".join(parts) + "\n"
+
+
+def table_of_all(series: list[Series], subjects: list[str]) -> str:
+    """One line per series, point, figure and subject; a ratio is to the series' baseline."""
+    rows: list[list[str]] = []
+    for each in series:
+        for point in each.points:
+            title, rounds = f"{each.title} {point.label}".rstrip(), each.rounds[point.label]
+            for figure in each.figures:
+                name = figure.title
+                for subject in subjects:
+                    relative = ratio(rounds, subject, each.baseline or "", figure.name)
+                    rows.append([
+                        title, name, subject, *absolute_cells(absolute(rounds, subject, figure.name)), figure.unit,
+                        *ratio_cells(None if subject == each.baseline else relative),
+                    ])
+                    title = name = ""
+            rows.append([])
+    return columns_of(rows[:-1])
 
 
 def table(each: Series, figure: Figure, subjects: list[str]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from .errors import MeasurementError
 from .measure import Values
-from .runner import say
+from .progress import each_round, say
 from .stats import Round, Spread, spread
 
 
@@ -46,6 +46,10 @@ class Series:
     rounds: dict[str, list[Round]] = field(default_factory=dict)
     # The chart shows how all figures grow along the axis, in place of two figures of the subjects side by side.
     growth: bool = False
+    # All figures of such series, with each subject's ratio to this one, are rows of one table.
+    baseline: str | None = None
+    # Rounds beyond these leave it out.
+    most_rounds: int | None = None
 
 
 # What measures a subject at a point; None: it has nothing to say there.
@@ -57,14 +61,18 @@ def run(series: list[Series], subjects: dict[str, Subject], rounds: int) -> list
     failures = []
     names = list(subjects)
     for each in series:
-        each.rounds = {point.label: [{} for _ in range(rounds)] for point in each.points}
-    for number in range(rounds):
+        own = min(rounds, each.most_rounds or rounds)
+        each.rounds = {point.label: [{} for _ in range(own)] for point in each.points}
+    for number in each_round(rounds):
         turned = names[number % len(names):] + names[: number % len(names)]
         for each in series:
             for point in each.points:
+                if number >= len(each.rounds[point.label]):
+                    continue
                 found = []
+                place = f"round {number + 1}/{rounds}  {each.name} {point.label}".rstrip()
                 for name in turned:
-                    label = f"round {number + 1}/{rounds}  {each.name} {point.label}  {name}"
+                    label = f"{place}  {name}"
                     try:
                         measured = subjects[name](each, point)
                     except MeasurementError as error:
@@ -75,7 +83,7 @@ def run(series: list[Series], subjects: dict[str, Subject], rounds: int) -> list
                         each.rounds[point.label][number][name] = measured
                         found.append(f"{name} {measured[each.figures[0].name]:,.4g}")
                 unit = each.figures[0].unit
-                say(f"round {number + 1}/{rounds}  {each.name} {point.label}: {', '.join(found)} {unit}")
+                say(f"{place}: {', '.join(found)} {unit}")
     return failures
 
 

@@ -26,7 +26,12 @@ def table(results: Results) -> str:
                 rows.append([title, name, carrier, *absolute_cells(value), metric.unit, *ratio_cells(relative)])
                 title = name = ""
         rows.append([])
-    lines = [HEAD, *rows[:-1]]
+    return text_of(rows[:-1])
+
+
+def text_of(rows: list[list[str]]) -> str:
+    """The rows below the head, in columns; an empty row is an empty line."""
+    lines = [HEAD, *rows]
     widths = [max(len(row[i]) for row in lines if row) for i in range(len(HEAD))]
     return "\n".join(format_row(row, widths) for row in lines)
 

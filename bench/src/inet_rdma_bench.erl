@@ -1,10 +1,10 @@
 %% The boss: one process per benchmark node that takes orders from bench/run.py.
 %%
-%% Parties: run.py (starts the nodes, listens on a loopback socket), the boss of each node (connects to that
-%% socket, one line per order and answer), the workers (inet_rdma_bench_work; they alone use distribution).
-%% The control socket is plain gen_tcp to run.py: it does not need the carrier that is measured, and it is
-%% silent between the two samples of a measurement. When it closes the node halts, so nothing is left behind
-%% whatever happened to run.py.
+%% Parties: run.py (starts the nodes, listens on a loopback socket), the boss of each node (connects
+%% to that socket, one line per order and answer), the workers (inet_rdma_bench_work; they alone use
+%% distribution). The control socket is plain gen_tcp to run.py: it does not need the carrier that
+%% is measured, and it is silent between the two samples of a measurement. When it closes the node
+%% halts, so nothing is left behind whatever happened to run.py.
 %%
 %% An order is an Erlang term, `{Id, Order}.`; its answer is one line of JSON with the same id.
 -module(inet_rdma_bench).
@@ -26,12 +26,13 @@ init() ->
     %% So that a sample is taken when it is asked for, and not behind a hundred busy workers.
     process_flag(priority, high),
     inet_rdma_bench_work:setup(),
+    inet_rdma_bench_gen_rpc:setup(),
     [Port, Token] = string:split(os:getenv("INET_RDMA_BENCH"), ":"),
     Options = [binary, {packet, line}, {buffer, 65536}, {active, true}, {nodelay, true}],
     case gen_tcp:connect({127, 0, 0, 1}, list_to_integer(Port), Options, 10000) of
         {ok, Socket} ->
             answer(Socket, maps:merge(facts(), #{token => list_to_binary(Token)})),
-            loop(Socket, #{workers => [], samples => none, failed => []});
+            loop(Socket, #{workers => [], samples => none, failed => [], callers => none});
         {error, Reason} ->
             io:format("no control connection to run.py: ~tp~n", [Reason]),
             halt(1, [{flush, true}])
@@ -58,13 +59,17 @@ loop(Socket, State) ->
             loop(Socket, ended(Pid, Reason, State))
     end.
 
-%% Mesh is built by the boss of each node, not left to global, so that it is complete when the clock starts.
+%% Mesh is built by the boss of each node, not left to global, so that it is complete when the clock
+%% starts.
 handle({connect, Nodes}, State) ->
     Refused = [Node || Node <- Nodes, net_kernel:connect_node(Node) =/= true],
     {#{refused => Refused}, State};
 %% So many packets that each link moves to the fabric that carries it best.
 handle(earn, State) ->
-    Calls = [rpc:call(Node, erlang, node, []) || Node <- nodes(), _ <- lists:seq(1, ?EARNING_CALLS)],
+    Calls = [
+        rpc:call(Node, erlang, node, [])
+     || Node <- nodes(), _ <- lists:seq(1, ?EARNING_CALLS)
+    ],
     {#{calls => length(Calls)}, State};
 handle(links, State) ->
     {#{links => links()}, State};
@@ -82,14 +87,21 @@ handle(stop, State) ->
     #{samples := Samples} = Last = drain(Deadline, State),
     Result = inet_rdma_bench_work:percentiles(Samples),
     {Result#{failed => failures(Last)}, Last};
+handle({callers, Peer, Number}, #{callers := none} = State) ->
+    {#{}, State#{callers := inet_rdma_bench_callers:start(Peer, Number)}};
+handle(counts, #{callers := Callers} = State) ->
+    {inet_rdma_bench_callers:counts(Callers), State};
 handle(info, State) ->
     Shown = fun(_Key, Value) -> text(Value) end,
     {#{connections => [maps:map(Shown, Connection) || Connection <- inet_rdma:info()]}, State};
+handle(table, State) ->
+    {#{table => unicode:characters_to_binary(inet_rdma_info:table(inet_rdma:info()))}, State};
 handle({call, Module, Function, Arguments}, State) ->
     {#{value => text(apply(Module, Function, Arguments))}, State}.
 
-%% What proves over which carrier each link runs: the kind of its distribution controller, a port or a process; the
-%% driver of the port (`none`: a process); the fabric that inet_rdma lists the link with (`none`: it does not list it).
+%% What proves over which carrier each link runs: the kind of its distribution controller, a port or
+%% a process; the driver of the port (`none`: a process); the fabric that inet_rdma lists the link
+%% with (`none`: it does not list it).
 links() ->
     Fabrics =
         case erlang:module_loaded(inet_rdma_dist) of
@@ -99,7 +111,7 @@ links() ->
         end,
     maps:from_list([
         {Node, (controller(Controller))#{fabric => maps:get(name(Node), Fabrics, <<"none">>)}}
-        || {Node, Controller} <- erlang:system_info(dist_ctrl)
+     || {Node, Controller} <- erlang:system_info(dist_ctrl)
     ]).
 
 controller(Port) when is_port(Port) ->
@@ -113,19 +125,22 @@ controller(_Process) ->
 
 %% The ports of inet_rdma have the name of OTP's.
 driver(Port, Name) ->
-    case erlang:function_exported(inet_rdma_port, is_link, 1) andalso inet_rdma_port:is_link(Port) of
+    case
+        erlang:function_exported(inet_rdma_port, is_link, 1) andalso inet_rdma_port:is_link(Port)
+    of
         true -> <<"inet_rdma">>;
         false -> Name
     end.
 
-%% Connections as of inet_rdma:info/0: the fabric of each node, of its newest connection that is up. Builds differ in
-%% whether names are atoms or binaries, and in whether a connection has a state.
+%% Connections, as inet_rdma:info/0 shows them: the fabric of each node, of its newest connection
+%% that is up. Builds differ in whether names are atoms or binaries, and in whether a connection has
+%% a state.
 -spec fabrics([map()]) -> #{binary() => binary()}.
 fabrics(Connections) ->
     maps:from_list([
         {name(Node), name(Fabric)}
-        || #{node := Node, fabric := Fabric} = Connection <- Connections,
-           name(maps:get(state, Connection, up)) =:= <<"up">>
+     || #{node := Node, fabric := Fabric} = Connection <- Connections,
+        name(maps:get(state, Connection, up)) =:= <<"up">>
     ]).
 
 %% How many processes that run code of the benchmark have which priority: for the tests.
@@ -139,8 +154,11 @@ priorities() ->
                 []
         end
     end,
-    lists:foldl(fun(P, Counts) -> maps:update_with(P, fun(N) -> N + 1 end, 1, Counts) end, #{},
-                lists:flatmap(Ours, processes())).
+    lists:foldl(
+        fun(P, Counts) -> maps:update_with(P, fun(N) -> N + 1 end, 1, Counts) end,
+        #{},
+        lists:flatmap(Ours, processes())
+    ).
 
 is_ours(Module) -> Module =:= ?MODULE orelse Module =:= inet_rdma_bench_work.
 

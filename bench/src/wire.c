@@ -21,13 +21,14 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PACKET_BYTES = 2048, PACKETS_PER_TURN = 64 };
+// The largest MTU that a device may have.
+enum { PACKET_BYTES = 9000, PACKETS_PER_TURN = 64 };
 
 struct packet {
     struct packet *next;
     uint64_t due_ns;
-    ssize_t bytes;
-    char data[PACKET_BYTES];
+    size_t bytes;
+    char data[];
 };
 
 struct direction {
@@ -65,24 +66,20 @@ static int tun(const char *namespace, const char *device) {
 }
 
 static void take(struct direction *way) {
+    static char data[PACKET_BYTES];
     for (int taken = 0; taken < PACKETS_PER_TURN; taken++) {
-        struct packet *packet = malloc(sizeof *packet);
-        if (!packet) fail("malloc");
-        packet->bytes = read(way->from, packet->data, PACKET_BYTES);
+        ssize_t bytes = read(way->from, data, sizeof data);
+        if (bytes <= 0) return;
         uint64_t now = now_ns();
         if (way->free_ns < now) way->free_ns = now;
         // Nanoseconds times kbit/s are 10^-6 bits.
-        int full = packet->bytes > 0 && (way->free_ns - now) * rate_kbit / 8000000u > buffer_bytes;
-        if (packet->bytes <= 0 || full) {
-            free(packet);
-            if (full) continue;
-            return;
-        }
-        way->free_ns += (uint64_t)packet->bytes * 8000000u / rate_kbit;
-        if ((uint64_t)(random() % 1000000) < loss_ppm) {
-            free(packet);
-            continue;
-        }
+        if ((way->free_ns - now) * rate_kbit / 8000000u > buffer_bytes) continue;
+        way->free_ns += (uint64_t)bytes * 8000000u / rate_kbit;
+        if ((uint64_t)(random() % 1000000) < loss_ppm) continue;
+        struct packet *packet = malloc(sizeof *packet + (size_t)bytes);
+        if (!packet) fail("malloc");
+        memcpy(packet->data, data, (size_t)bytes);
+        packet->bytes = (size_t)bytes;
         packet->due_ns = way->free_ns + delay_ns;
         packet->next = NULL;
         if (way->last) way->last->next = packet;
@@ -97,7 +94,7 @@ static void give(struct direction *way) {
         way->first = packet->next;
         if (!way->first) way->last = NULL;
         // What the device cannot take is lost, as on any wire.
-        if (write(way->to, packet->data, (size_t)packet->bytes) < 0 && errno != EAGAIN && errno != EIO) fail("write");
+        if (write(way->to, packet->data, packet->bytes) < 0 && errno != EAGAIN && errno != EIO) fail("write");
         free(packet);
     }
 }

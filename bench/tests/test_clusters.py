@@ -133,18 +133,6 @@ class Clusters(unittest.TestCase):
                     with Cluster(wrong, 2, []):
                         pass
 
-    def test_the_bare_ring_carries_small_packets_and_bulk(self) -> None:
-        chosen, skipped = carriers.select(["bare_ring"], [], {})
-        if skipped:
-            self.skipTest(skipped[0])
-        for case, figure in (
-            (Case("rpc", procs=4, size=0), "rate"),
-            (Case("throughput", senders=1, size=8 << 20), "bandwidth"),
-        ):
-            with self.subTest(case=case.workload):
-                values, _ = measure(case, chosen[0], SHORT, [])
-                self.assertGreater(values[figure], 0)
-
     def test_a_cluster_over_tls_verifies_its_certificates(self) -> None:
         [tls], _ = carriers.select(["inet_tls"], [], {})
         with Cluster(tls, 2, []) as cluster:

@@ -10,8 +10,9 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from harness import cli, faultnet
+from harness import cli, faultnet, faults, paths
 from harness.errors import BenchError
+from harness.scene import Scene
 
 
 def why_not() -> str:
@@ -20,6 +21,13 @@ def why_not() -> str:
     except BenchError as error:
         return str(error)
     return ""
+
+
+def text(file: Path) -> str:
+    try:
+        return file.read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 @unittest.skipIf(why_not(), why_not())
@@ -50,9 +58,26 @@ class Faults(unittest.TestCase):
         [point] = document["series"][0]["points"]
         self.assertGreaterEqual(point["rounds"][0]["inet_tcp"]["stall"], 2)
 
+    def test_shows_no_cookie_on_a_command_line(self) -> None:
+        paths.compile_workers()
+        with faultnet.Net(2) as net:
+            scene = Scene(net, [], paths.erl_program(), 8, faults.ROWS[0])
+            shown = [line for file in Path("/proc").glob("[0-9]*/cmdline") if scene.node("b") in (line := text(file))]
+            scene.close()
+        self.assertTrue(shown)
+        self.assertFalse([line for line in shown if "-setcookie" in line])
+
+    def test_the_time_from_a_kill_to_the_nodedown_is_of_the_last_node(self) -> None:
+        status, shown, document = self.measured("--rows", "kill_idle,kill_ports,kill_proxy_idle", "--carriers",
+                                                "inet_tcp")
+        self.assertEqual(status, 0, shown)
+        [series] = document["series"]
+        for point in series["points"]:
+            self.assertGreater(point["rounds"][0]["inet_tcp"]["down"], 0, point["label"])
+
     def test_leaves_nothing_behind(self) -> None:
         with faultnet.Net(2) as net:
-            namespaces = {net.within(host)[3] for host in net.hosts}
+            namespaces = {net.container("b", [80])[3], *(net.within(host)[3] for host in net.hosts)}
             self.assertLessEqual(namespaces, self.namespaces())
         self.assertFalse(namespaces & self.namespaces())
         self.assertFalse([name for name in namespaces if Path("/etc/netns", name).exists()])

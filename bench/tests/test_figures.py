@@ -7,7 +7,7 @@ import json
 import unittest
 
 from harness import headline, paths
-from harness.arguments import network, port_range, size, variant
+from harness.arguments import size, variant
 from harness.carriers import OTP_DRIVER, PORT, PROCESS, RDMA, TCP_PATH, Carrier, baseline, select
 from harness.cases import OTHERS, TESTS, Case, bytes_text, suite
 from harness.cli import parser
@@ -88,6 +88,12 @@ class TcpPath(unittest.TestCase):
         self.assertEqual(path.flags[-6:], ("-inet_rdma", "spin_us", "0", "-inet_rdma", "fabric", "tcp"))
         self.assertEqual(baseline([path, tcp]), "inet_tcp")
 
+    def test_is_also_a_variant_whose_flags_ask_for_it(self) -> None:
+        variants = {"before": ["-inet_rdma", "fabric", "tcp", "-inet_rdma", "spin_us", "0"],
+                    "shm": ["-inet_rdma", "fabric", "shm"], "other": ["-inet_rdma", "spin_us", "0"]}
+        chosen, _ = select(["tcp_path"], [], variants)
+        self.assertEqual([carrier.link for carrier in chosen], [TCP_PATH, TCP_PATH, RDMA, RDMA])
+
     def test_has_its_rate_and_cpu_and_their_ratios_to_inet_tcp(self) -> None:
         case = Case("rpc", procs=100)
         rounds = [{"inet_tcp": {"rate": 100.0, "cpu": 20.0}, "tcp path": {"rate": 210.0, "cpu": 9.0}}]
@@ -141,18 +147,6 @@ class CommandLine(unittest.TestCase):
     def test_reads_a_variant(self) -> None:
         self.assertEqual(variant("busy=-inet_rdma polling busy"), ("busy", ["-inet_rdma", "polling", "busy"]))
 
-
-    def test_reads_networks(self) -> None:
-        self.assertEqual(network("ib=10.0.0.1,b"), ("ib", ["10.0.0.1", "b"]))
-        for wrong in ("ib", "ib=", "ib=a,", "=a"):
-            with self.assertRaises(argparse.ArgumentTypeError):
-                network(wrong)
-
-    def test_reads_a_range_of_ports(self) -> None:
-        flags = ["-kernel", "inet_dist_listen_min", "9100", "inet_dist_listen_max", "9110"]
-        self.assertEqual(port_range("9100-9110"), flags)
-        with self.assertRaises(argparse.ArgumentTypeError):
-            port_range("9110-9100")
 
 
 class Charts(unittest.TestCase):

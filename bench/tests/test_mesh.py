@@ -9,7 +9,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from harness import cli, mesh
+from harness import carriers, cli, mesh, paths
 
 
 class Mesh(unittest.TestCase):
@@ -27,6 +27,23 @@ class Mesh(unittest.TestCase):
             for measured in point["rounds"][0].values():
                 self.assertEqual(set(measured), {figure.name for figure in mesh.FIGURES})
                 self.assertTrue(all(measured[name] > 0 for name in ("time", "cpu", "memory", "descriptors")))
+
+    def test_shows_no_cookie_on_a_command_line(self) -> None:
+        paths.compile_workers()
+        with tempfile.TemporaryDirectory() as directory:
+            nodes = mesh.start(carriers.inet_tcp(), 2, Path(directory))
+            try:
+                mesh.await_all(nodes, 2, Path(directory))
+                lines = [Path(f"/proc/{node.pid}/cmdline").read_text() for node in nodes]
+            finally:
+                for node in nodes:
+                    node.kill()
+                    node.wait()
+            cookie = Path(directory, "home", ".erlang.cookie").read_text(encoding="ascii")
+        for line in lines:
+            self.assertIn("inet_rdma_bench_mesh", line)
+            self.assertNotIn(cookie, line)
+            self.assertNotIn("-setcookie", line)
 
     def test_of_nodes_that_cannot_start_is_a_failure_with_their_words(self) -> None:
         with tempfile.TemporaryDirectory() as directory, contextlib.redirect_stdout(io.StringIO()), \

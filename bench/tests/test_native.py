@@ -97,11 +97,17 @@ class Stream(unittest.TestCase):
         self.assertIn("dynamic / better of the others", table)
 
     def test_is_slower_the_farther_it_goes(self) -> None:
-        _, document, _ = run("stream", "--quick", "--only", "distance")
-        rounds = [point["rounds"][0] for point in document["series"][0]["points"]]
-        for mode in stream.MODES:
-            near, _, far = (measured[mode]["bandwidth"] for measured in rounds)
-            self.assertGreater(near, far)
+        # One round on a machine with other work says little: the best of a few.
+        best: dict[str, list[float]] = {mode: [0.0, 0.0, 0.0] for mode in stream.MODES}
+        for _ in range(4):
+            _, document, _ = run("stream", "--quick", "--only", "distance")
+            rounds = [point["rounds"][0] for point in document["series"][0]["points"]]
+            for mode in stream.MODES:
+                measured = [each[mode]["bandwidth"] for each in rounds]
+                best[mode] = [max(pair) for pair in zip(best[mode], measured, strict=True)]
+            if all(near > far for near, _, far in best.values()):
+                return
+        self.fail(f"the bandwidth does not fall with the distance: {best}")
 
     def test_netem_wants_another_host_and_says_what_it_takes(self) -> None:
         options = ("stream", "--quick", "--only", "distance", "--netem")

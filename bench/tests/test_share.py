@@ -24,8 +24,7 @@ LISTED = """\
           100|     100000000|[nf_conntrack]
           400|     400000000|libc.so.6
           100|     100000000|[vdso]
-          700|     700000000|inet_rdma_nif.so
-          100|     100000000|bare_ring.so
+          800|     800000000|inet_rdma_nif.so
           100|     100000000|libcrypto.so.3
 """
 

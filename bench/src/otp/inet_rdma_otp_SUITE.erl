@@ -1,4 +1,5 @@
-%% The cases of OTP's ssl_dist_bench_SUITE, as they are, over inet_rdma too: a group is a carrier. bench/run.py otp.
+%% The cases of OTP's ssl_dist_bench_SUITE, as they are, over inet_rdma too: a group is a carrier.
+%% bench/run.py otp.
 %%
 %% Started with -inet_rdma_ebin DIRECTORY, where the library's modules are.
 -module(inet_rdma_otp_SUITE).
@@ -7,8 +8,16 @@
 -export([init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
 -export([init_per_testcase/2, end_per_testcase/2]).
 -export([setup/1, roundtrip/1, sched_utilization/1]).
--export([throughput_0/1, throughput_64/1, throughput_1024/1, throughput_4096/1, throughput_16384/1, throughput_65536/1,
-         throughput_262144/1, throughput_1048576/1]).
+-export([
+    throughput_0/1,
+    throughput_64/1,
+    throughput_1024/1,
+    throughput_4096/1,
+    throughput_16384/1,
+    throughput_65536/1,
+    throughput_262144/1,
+    throughput_1048576/1
+]).
 
 -define(OTP, ssl_dist_bench_SUITE).
 
@@ -22,9 +31,19 @@ groups() ->
     [{Carrier, cases()} || {group, Carrier} <- all()].
 
 cases() ->
-    [setup, roundtrip, sched_utilization, throughput_0, throughput_64, throughput_1024, throughput_4096,
-     throughput_16384,
-     throughput_65536, throughput_262144, throughput_1048576].
+    [
+        setup,
+        roundtrip,
+        sched_utilization,
+        throughput_0,
+        throughput_64,
+        throughput_1024,
+        throughput_4096,
+        throughput_16384,
+        throughput_65536,
+        throughput_262144,
+        throughput_1048576
+    ].
 
 init_per_suite(Config) ->
     ?OTP:init_per_suite(Config).
@@ -36,8 +55,10 @@ end_per_suite(Config) ->
 init_per_group(Carrier, Config) ->
     of_carrier(Carrier, ?OTP:init_per_group(benchmark, Config)).
 
-of_carrier(tcp, Config) -> ?OTP:init_per_group(plain, Config);
-of_carrier(tls, Config) -> ?OTP:init_per_group(ssl, Config);
+of_carrier(tcp, Config) ->
+    ?OTP:init_per_group(plain, Config);
+of_carrier(tls, Config) ->
+    ?OTP:init_per_group(ssl, Config);
 of_carrier(inet_rdma, Config) ->
     {ok, [[Ebin]]} = init:get_argument(inet_rdma_ebin),
     %% A link that would stay on TCP must not be measured: it is refused.

@@ -1,4 +1,5 @@
-%% Lists the links of the node with the fabric that the flag `-inet_rdma_test FABRIC` names; `none`: lists nothing.
+%% Lists the links of the node with the fabric that the flag `-inet_rdma_test FABRIC` names; `none`:
+%% lists nothing.
 -module(inet_rdma).
 
 -export([info/0]).
