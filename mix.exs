@@ -19,7 +19,7 @@ defmodule InetRdma.MixProject do
       elixir: "~> 1.14",
       compilers: (Mix.compilers() -- [:app]) ++ [:inet_rdma_app, :inet_rdma_tools, :inet_rdma_native],
       elixirc_paths: elixirc_paths(Mix.env()),
-      # Of the application inet_rdma_tools: the Mix tasks load it before they call it.
+      # Modules of the application inet_rdma_tools, which the Mix tasks load before they call it.
       elixirc_options: [no_warn_undefined: [:inet_rdma_certify, :inet_rdma_doctor, :inet_rdma_flight]],
       erlc_options: erlc_options(Mix.env()),
       deps: [],

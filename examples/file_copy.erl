@@ -4,14 +4,15 @@
 %%     erl $(make -s erl-flags) -pa _build/examples -sname a
 %%     erl $(make -s erl-flags) -pa _build/examples -sname b -noshell -run file_copy main a@HOST /there/file /here/file
 %%
-%% Node b asks node a for the port of a stream. Node a listens, and sends the file to the first process that connects.
-%% Node b computes the hash while the bytes arrive, and compares it with the hash of the file that node a reads once
-%% more. Both nodes need this module in their path.
+%% Node b asks node a for the port of a stream. Node a listens, and sends the file to the first
+%% process that connects. Node b computes the hash while the bytes arrive, and compares it with the
+%% hash of the file that node a reads once more. Both nodes need this module in their path.
 -module(file_copy).
 
 -export([main/1, copy/3, offer/1, hash/1]).
 
-%% How many receives are posted, and how large: each lands in a buffer of its own, and is written from there.
+%% How many receives are posted, and how large: each lands in a buffer of its own, and is written
+%% from there.
 -define(RECEIVES, 8).
 -define(RECEIVE_BYTES, 65536).
 -define(TIMEOUT_MS, 30000).
@@ -23,7 +24,9 @@ main([Node, There, Here]) ->
     case copy(list_to_atom(Node), There, Here) of
         {ok, Bytes} ->
             Seconds = (erlang:monotonic_time(microsecond) - Start) / 1.0e6,
-            io:format("copied ~b bytes, hash verified, ~.1f MB/s~n", [Bytes, Bytes / 1.0e6 / Seconds]),
+            io:format("copied ~b bytes, hash verified, ~.1f MB/s~n", [
+                Bytes, Bytes / 1.0e6 / Seconds
+            ]),
             halt(0);
         {error, Reason} ->
             io:format(standard_error, "not copied: ~ts~n", [inet_rdma:format_error(Reason)]),
@@ -34,7 +37,8 @@ main(_) ->
     halt(2).
 
 %% Here, in the calling process: file There of the node becomes file Here of this one.
--spec copy(node(), file:filename(), file:filename()) -> {ok, Bytes :: non_neg_integer()} | {error, term()}.
+-spec copy(node(), file:filename(), file:filename()) ->
+    {ok, Bytes :: non_neg_integer()} | {error, term()}.
 copy(Node, There, Here) ->
     try
         {Port, Bytes} = done(rpc:call(Node, ?MODULE, offer, [There], ?TIMEOUT_MS)),
@@ -66,8 +70,11 @@ offer(Filename) ->
     %% The port is open as long as its process lives.
     {Pid, Monitor} = spawn_monitor(fun() -> serve(Caller, Filename) end),
     receive
-        {Pid, Answer} -> demonitor(Monitor, [flush]), Answer;
-        {'DOWN', Monitor, process, Pid, Reason} -> {error, Reason}
+        {Pid, Answer} ->
+            demonitor(Monitor, [flush]),
+            Answer;
+        {'DOWN', Monitor, process, Pid, Reason} ->
+            {error, Reason}
     end.
 
 serve(Caller, Filename) ->
@@ -77,8 +84,10 @@ serve(Caller, Filename) ->
             {ok, Port} = inet_rdma:port(Listener),
             Caller ! {self(), {ok, {Port, Bytes}}},
             case inet_rdma:accept(Listener, ?TIMEOUT_MS) of
-                {ok, Socket} when Bytes > 0 -> {ok, _} = inet_rdma:sendfile(File, Socket, 0, Bytes, []);
-                _Nobody -> ok
+                {ok, Socket} when Bytes > 0 ->
+                    {ok, _} = inet_rdma:sendfile(File, Socket, 0, Bytes, []);
+                _Nobody ->
+                    ok
             end;
         {{error, Reason}, _} ->
             Caller ! {self(), {error, Reason}};
@@ -104,13 +113,16 @@ hash_on(File, Context) ->
         eof -> crypto:hash_final(Context)
     end.
 
-%% Keeps receives posted ahead of the sender, and writes what they bring in the order in which they were posted.
+%% Keeps receives posted ahead of the sender, and writes what they bring in the order in which they
+%% were posted.
 receive_all(Socket, File, Bytes) ->
     receive_on(Socket, File, {Bytes, Bytes}, 0, crypto:hash_init(sha256)).
 
 receive_on(_Socket, _File, {0, 0}, 0, Context) ->
     crypto:hash_final(Context);
-receive_on(Socket, File, {Unposted, Unread}, Posted, Context) when Unposted > 0, Posted < ?RECEIVES ->
+receive_on(Socket, File, {Unposted, Unread}, Posted, Context) when
+    Unposted > 0, Posted < ?RECEIVES
+->
     Length = min(Unposted, ?RECEIVE_BYTES),
     _Ref = done(inet_rdma:post_recv(Socket, Length)),
     receive_on(Socket, File, {Unposted - Length, Unread}, Posted + 1, Context);

@@ -15,7 +15,7 @@ defmodule TensorExchange do
   @tensor_bytes 4 * 1024 * 1024
   @rounds 64
 
-  @doc "Runs on the node that is asked: answers with a port, then does its part with whoever connects."
+  @doc "Runs on the node that is asked: answers with a port, then does its part with the first peer that connects."
   def offer do
     caller = self()
 
@@ -29,7 +29,7 @@ defmodule TensorExchange do
         {:ok, socket} = InetRdma.accept(listener, @timeout_ms)
         run(socket, 0)
         :ok = InetRdma.close(socket)
-        # The one who waits may go now.
+        # The process that waits may end now.
         with pid when is_pid(pid) <- Process.whereis(TensorExchange), do: send(pid, :done)
       end)
 

@@ -1,5 +1,5 @@
-%% Links and monitors between a process and others on another node: some last, the others end with a reason that must
-%% arrive. Runs in the nodes under test.
+%% Links and monitors between a process and others on another node: some last, the others end with a
+%% reason that must arrive. Runs in the nodes under test.
 -module(inet_rdma_certify_bonds).
 
 -export([start/1, park/0]).
@@ -17,10 +17,10 @@
 start(Peer) ->
     spawn(fun() ->
         _ = process_flag(trap_exit, true),
-        loop(Peer, hold(Peer), #{ended_bonds => 0, broken => 0})
+        loop(Peer, bond(Peer), #{ended_bonds => 0, broken => 0})
     end).
 
-hold(Peer) -> spawn_opt(Peer, ?MODULE, park, [], [link, monitor]).
+bond(Peer) -> spawn_opt(Peer, ?MODULE, park, [], [link, monitor]).
 
 loop(Peer, {Anchor, Monitor} = Held, #{ended_bonds := Ended, broken := Broken} = Figures) ->
     receive
@@ -30,10 +30,10 @@ loop(Peer, {Anchor, Monitor} = Held, #{ended_bonds := Ended, broken := Broken} =
         {'EXIT', Anchor, noconnection} ->
             loop(Peer, Held, Figures#{broken := Broken + 1});
         {'DOWN', Monitor, process, Anchor, noconnection} ->
-            loop(Peer, hold(Peer), Figures#{broken := Broken + 1})
+            loop(Peer, bond(Peer), Figures#{broken := Broken + 1})
     after ?PAUSE_MS ->
         Reason = {reason, make_ref(), rand:bytes(rand:uniform(1000))},
-        {Pid, Ref} = hold(Peer),
+        {Pid, Ref} = bond(Peer),
         Pid ! {finish, Reason},
         case both(Pid, Ref, Reason) of
             ok -> loop(Peer, Held, Figures#{ended_bonds := Ended + 1});
@@ -42,16 +42,30 @@ loop(Peer, {Anchor, Monitor} = Held, #{ended_bonds := Ended, broken := Broken} =
     end.
 
 both(Pid, Ref, Reason) ->
-    Exit = receive {'EXIT', Pid, Why} -> Why after ?TIMEOUT_MS -> error(no_exit_signal) end,
-    Down = receive {'DOWN', Ref, process, Pid, Because} -> Because after ?TIMEOUT_MS -> error(no_down) end,
+    Exit =
+        receive
+            {'EXIT', Pid, Why} -> Why
+        after ?TIMEOUT_MS -> error(no_exit_signal)
+        end,
+    Down =
+        receive
+            {'DOWN', Ref, process, Pid, Because} -> Because
+        after ?TIMEOUT_MS -> error(no_down)
+        end,
     case {Exit, Down} of
-        {Reason, Reason} -> ok;
+        {Reason, Reason} ->
+            ok;
         _ ->
-            [] = [Other || Other <- [Exit, Down], Other =/= Reason, Other =/= noconnection, Other =/= noproc],
+            [] = [
+                Other
+             || Other <- [Exit, Down], Other =/= Reason, Other =/= noconnection, Other =/= noproc
+            ],
             broken
     end.
 
 %% Runs on the other node.
 -spec park() -> no_return().
 park() ->
-    receive {finish, Reason} -> exit(Reason) end.
+    receive
+        {finish, Reason} -> exit(Reason)
+    end.

@@ -1,12 +1,16 @@
-%% Processes that call another node, one call after the other, and check each answer. Runs in the nodes of a
-%% certificate and of tests.
+%% Processes that call another node, one call after the other, and check each answer. Runs in the
+%% nodes of a certificate and of tests.
 -module(inet_rdma_certify_calls).
 
 -export([start/3, stop/2, answer/2]).
 -export_type([figures/0]).
 
--type figures() :: #{calls := non_neg_integer(), failed_calls := non_neg_integer(), failures := [term()],
-                     longest_us := non_neg_integer()}.
+-type figures() :: #{
+    calls := non_neg_integer(),
+    failed_calls := non_neg_integer(),
+    failures := [term()],
+    longest_us := non_neg_integer()
+}.
 
 %% Longer than a link may be suspended.
 -define(TIMEOUT_MS, 60000).
@@ -15,12 +19,13 @@
 -define(PAYLOAD_MAX, 2000).
 -define(FAILURES_KEPT, 3).
 
-%% PauseMs: of each caller, behind a call.
+%% PauseMs: the pause of each caller after a call.
 -spec start(node(), Callers :: pos_integer(), PauseMs :: non_neg_integer()) -> [pid()].
 start(Peer, Count, PauseMs) ->
     [spawn(fun() -> loop(Peer, PauseMs, none()) end) || _ <- lists:seq(1, Count)].
 
-%% Waits for the answers of the calls that are under way. A caller that does not end in time counts as a failed call.
+%% Waits for the answers of the calls that are under way. A caller that does not end in time counts
+%% as a failed call.
 -spec stop([pid()], timeout()) -> [figures()].
 stop(Callers, TimeoutMs) ->
     Refs = [{Pid, monitor(process, Pid)} || Pid <- Callers],
@@ -30,8 +35,11 @@ stop(Callers, TimeoutMs) ->
 
 figures(Pid, Ref, Deadline) ->
     receive
-        {Ref, Figures} -> demonitor(Ref, [flush]), Figures;
-        {'DOWN', Ref, process, _, Reason} -> failed({caller_died, Reason}, none())
+        {Ref, Figures} ->
+            demonitor(Ref, [flush]),
+            Figures;
+        {'DOWN', Ref, process, _, Reason} ->
+            failed({caller_died, Reason}, none())
     after max(0, Deadline - erlang:monotonic_time(millisecond)) ->
         Where = process_info(Pid, current_stacktrace),
         exit(Pid, kill),
@@ -41,22 +49,33 @@ figures(Pid, Ref, Deadline) ->
 none() -> #{calls => 0, failed_calls => 0, failures => [], longest_us => 0}.
 
 failed(Why, #{calls := Calls, failed_calls := Failed, failures := Failures} = Figures) ->
-    Figures#{calls := Calls + 1, failed_calls := Failed + 1,
-             failures := lists:sublist([Why | Failures], ?FAILURES_KEPT)}.
+    Figures#{
+        calls := Calls + 1,
+        failed_calls := Failed + 1,
+        failures := lists:sublist([Why | Failures], ?FAILURES_KEPT)
+    }.
 
 loop(Peer, PauseMs, #{calls := Number, longest_us := Longest} = Figures) ->
     receive
         {stop, From, Ref} -> From ! {Ref, Figures}
     after PauseMs ->
         Payload = rand:bytes(rand:uniform(?PAYLOAD_MAX)),
-        {TookUs, Answer} = timer:tc(rpc, call, [Peer, ?MODULE, answer, [Number, Payload], ?TIMEOUT_MS]),
-        loop(Peer, PauseMs, judge(Answer, {Number, Peer, Payload}, Figures#{longest_us := max(Longest, TookUs)}))
+        {TookUs, Answer} = timer:tc(rpc, call, [
+            Peer, ?MODULE, answer, [Number, Payload], ?TIMEOUT_MS
+        ]),
+        loop(
+            Peer,
+            PauseMs,
+            judge(Answer, {Number, Peer, Payload}, Figures#{longest_us := max(Longest, TookUs)})
+        )
     end.
 
 judge(Wanted, Wanted, #{calls := Calls} = Figures) ->
     Figures#{calls := Calls + 1};
 judge({badrpc, Reason}, _Wanted, Figures) ->
-    receive after ?PAUSE_MS -> failed(Reason, Figures) end;
+    receive
+    after ?PAUSE_MS -> failed(Reason, Figures)
+    end;
 judge({Number, Node, Payload}, {Wanted, _, _}, Figures) ->
     failed({wrong_answer, {number, Number}, {wanted, Wanted}, Node, byte_size(Payload)}, Figures).
 

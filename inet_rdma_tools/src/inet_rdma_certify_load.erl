@@ -1,12 +1,22 @@
 %% Work between two nodes that is counted and timed. Runs in the nodes of a certificate.
 -module(inet_rdma_certify_load).
 
--export([rpc/3, round_trip/2, one_way/3, echo/3, held/0, cut/1, stand_still/0, end_hard/0, await_nodedown/2]).
+-export([
+    rpc/3,
+    round_trip/2,
+    one_way/3,
+    echo/3,
+    resources/0,
+    cut/1,
+    stand_still/0,
+    end_hard/0,
+    await_nodedown/2
+]).
 -export([watch/1, stop/2]).
 %% Spawned.
 -export([pong/0, sink/0, echo_once/3, echoer/0]).
 
-%% Messages that a sender sends between two looks at the clock.
+%% Messages that a sender sends before it reads the clock again.
 -define(BATCH, 32).
 -define(PATIENCE_MS, 30000).
 -define(STILL_S, 2).
@@ -17,16 +27,26 @@ rpc(Peer, Ms, Processes) ->
     StartUs = now_us(),
     DeadlineUs = StartUs + 1000 * Ms,
     Self = self(),
-    Callers = [spawn_monitor(fun() -> Self ! {self(), calls(Peer, DeadlineUs, 0)} end) || _ <- lists:seq(1, Processes)],
-    Calls = [receive
-                 {Pid, Count} -> demonitor(Ref, [flush]), Count;
-                 {'DOWN', Ref, process, Pid, Reason} -> error({a_caller_ended, Reason})
-             end || {Pid, Ref} <- Callers],
+    Callers = [
+        spawn_monitor(fun() -> Self ! {self(), calls(Peer, DeadlineUs, 0)} end)
+     || _ <- lists:seq(1, Processes)
+    ],
+    Calls = [
+        receive
+            {Pid, Count} ->
+                demonitor(Ref, [flush]),
+                Count;
+            {'DOWN', Ref, process, Pid, Reason} ->
+                error({a_caller_ended, Reason})
+        end
+     || {Pid, Ref} <- Callers
+    ],
     per_second(lists:sum(Calls), StartUs).
 
 calls(Peer, DeadlineUs, Count) ->
     case now_us() >= DeadlineUs of
-        true -> Count;
+        true ->
+            Count;
         false ->
             Peer = rpc:call(Peer, erlang, node, []),
             calls(Peer, DeadlineUs, Count + 1)
@@ -57,7 +77,9 @@ round_trips(Pong, Ref, DeadlineUs, Times) ->
 
 -spec pong() -> no_return().
 pong() ->
-    receive {From, Ref} -> From ! Ref end,
+    receive
+        {From, Ref} -> From ! Ref
+    end,
     pong().
 
 %% Messages of this many bytes that arrive in a second.
@@ -66,7 +88,13 @@ one_way(Peer, Ms, Bytes) ->
     Sink = spawn_opt(Peer, ?MODULE, sink, [], [{message_queue_data, off_heap}]),
     Ref = monitor(process, Sink),
     StartUs = now_us(),
-    Sent = send(Sink, binary:copy(<<"x">>, Bytes), max(1, min(?BATCH, 1048576 div Bytes)), StartUs + 1000 * Ms, 0),
+    Sent = send(
+        Sink,
+        binary:copy(<<"x">>, Bytes),
+        max(1, min(?BATCH, 1048576 div Bytes)),
+        StartUs + 1000 * Ms,
+        0
+    ),
     Sink ! {how_many, self(), Ref},
     receive
         {Ref, Sent} -> ok;
@@ -80,7 +108,8 @@ one_way(Peer, Ms, Bytes) ->
 
 send(Sink, Body, Batch, DeadlineUs, Sent) ->
     case now_us() >= DeadlineUs andalso Sent > 0 of
-        true -> Sent;
+        true ->
+            Sent;
         false ->
             _ = [Sink ! Body || _ <- lists:seq(1, Batch)],
             send(Sink, Body, Batch, DeadlineUs, Sent + Batch)
@@ -92,7 +121,9 @@ sink() -> sink(0).
 sink(Count) ->
     receive
         Body when is_binary(Body) -> sink(Count + 1);
-        {how_many, From, Ref} -> From ! {Ref, Count}, sink(Count)
+        {how_many, From, Ref} ->
+            From ! {Ref, Count},
+            sink(Count)
     end.
 
 per_second(Count, StartUs) -> Count * 1.0e6 / max(1, now_us() - StartUs).
@@ -101,8 +132,10 @@ per_second(Count, StartUs) -> Count * 1.0e6 / max(1, now_us() - StartUs).
 -spec echo(node(), non_neg_integer(), pos_integer()) -> ok | lost | damaged | {ended, term()}.
 echo(Peer, Bytes, TimeoutMs) ->
     Payload = rand:bytes(Bytes),
-    case inet_rdma_bounded:call(?MODULE, echo_once, [Peer, Payload, erlang:md5(Payload)], TimeoutMs) of
-        {ok, Told} -> Told;
+    case
+        inet_rdma_bounded:call(?MODULE, echo_once, [Peer, Payload, erlang:md5(Payload)], TimeoutMs)
+    of
+        {ok, Reply} -> Reply;
         {exit, Reason} -> {ended, Reason};
         timeout -> lost
     end.
@@ -118,23 +151,33 @@ echo_once(Peer, Payload, Hash) ->
                 Hash -> ok;
                 _ -> damaged
             end;
-        {'DOWN', Ref, process, _, Reason} -> {ended, Reason}
+        {'DOWN', Ref, process, _, Reason} ->
+            {ended, Reason}
     end.
 
 -spec echoer() -> term().
 echoer() ->
-    receive {From, Ref, Payload} -> From ! {Ref, Payload} after ?PATIENCE_MS -> ok end.
+    receive
+        {From, Ref, Payload} -> From ! {Ref, Payload}
+    after ?PATIENCE_MS -> ok
+    end.
 
 %% The numbers that grow if something leaks.
--spec held() -> #{atom() => non_neg_integer()}.
-held() ->
+-spec resources() -> #{atom() => non_neg_integer()}.
+resources() ->
     _ = [erlang:garbage_collect(Pid) || Pid <- processes()],
     {ok, Fds} = file:list_dir("/proc/self/fd"),
     {ok, Threads} = file:list_dir("/proc/self/task"),
-    #{descriptors => length(Fds), threads => length(Threads), ports => erlang:system_info(port_count),
-      processes => erlang:system_info(process_count), memory => erlang:memory(total)}.
+    #{
+        descriptors => length(Fds),
+        threads => length(Threads),
+        ports => erlang:system_info(port_count),
+        processes => erlang:system_info(process_count),
+        memory => erlang:memory(total)
+    }.
 
-%% Ends the TCP connection of the link to the peer, as a firewall does. none: the link has no TCP connection now.
+%% Ends the TCP connection of the link to the peer, as a firewall does. none: the link has no TCP
+%% connection now.
 -spec cut(node()) -> ok | none.
 cut(Peer) ->
     case [Port || {Node, Port} <- erlang:system_info(dist_ctrl), Node =:= Peer, is_port(Port)] of
@@ -143,7 +186,11 @@ cut(Peer) ->
     end.
 
 cut_port(Port) ->
-    case inet_rdma_port:with_socket(Port, inet_tcp, fun(Socket) -> gen_tcp:shutdown(Socket, read_write) end) of
+    case
+        inet_rdma_port:with_socket(Port, inet_tcp, fun(Socket) ->
+            gen_tcp:shutdown(Socket, read_write)
+        end)
+    of
         ok -> ok;
         {error, _} -> none
     end.
@@ -152,12 +199,19 @@ cut_port(Port) ->
 -spec stand_still() -> ok.
 stand_still() ->
     Pid = os:getpid(),
-    _ = os:cmd(lists:flatten(io_lib:format("(sleep 0.1; kill -STOP ~s; sleep ~b; kill -CONT ~s) >/dev/null 2>&1 &",
-                                           [Pid, ?STILL_S, Pid]))),
+    _ = os:cmd(
+        lists:flatten(
+            io_lib:format(
+                "(sleep 0.1; kill -STOP ~s; sleep ~b; kill -CONT ~s) >/dev/null 2>&1 &",
+                [Pid, ?STILL_S, Pid]
+            )
+        )
+    ),
     ok.
 
-%% Kills this node by SIGKILL, so that the node does not close its connections itself. The pause of a second lets the
-%% answer to this call reach the caller, which would wait a minute for a lost answer.
+%% Kills this node by SIGKILL, so that the node does not close its connections itself. The pause of
+%% a second lets the answer to this call reach the caller, which would wait a minute for a lost
+%% answer.
 -spec end_hard() -> ok.
 end_hard() ->
     _ = os:cmd("(sleep 1; kill -KILL " ++ os:getpid() ++ ") >/dev/null 2>&1 &"),
@@ -167,11 +221,13 @@ end_hard() ->
 -spec await_nodedown(node(), timeout()) -> ok.
 await_nodedown(Peer, TimeoutMs) ->
     true = monitor_node(Peer, true),
-    receive {nodedown, Peer} -> ok
+    receive
+        {nodedown, Peer} -> ok
     after TimeoutMs -> error({no_nodedown, Peer})
     end.
 
-%% Keeps the reasons with which this node's links to the peer end. stop/2 returns them, oldest first.
+%% Keeps the reasons with which this node's links to the peer end. stop/2 returns them, oldest
+%% first.
 -spec watch(node()) -> pid().
 watch(Peer) ->
     Caller = self(),
@@ -180,24 +236,34 @@ watch(Peer) ->
         Caller ! {self(), ready},
         watching(Peer, [])
     end),
-    receive {Pid, ready} -> Pid end.
+    receive
+        {Pid, ready} -> Pid
+    end.
 
 watching(Peer, Seen) ->
     receive
-        {nodedown, Peer, Info} -> watching(Peer, [proplists:get_value(nodedown_reason, Info) | Seen]);
-        {stop, From, Ref} -> From ! {Ref, lists:reverse(Seen)};
-        _ -> watching(Peer, Seen)
+        {nodedown, Peer, Info} ->
+            watching(Peer, [proplists:get_value(nodedown_reason, Info) | Seen]);
+        {stop, From, Ref} ->
+            From ! {Ref, lists:reverse(Seen)};
+        _ ->
+            watching(Peer, Seen)
     end.
 
-%% Ends a process of watch/1, inet_rdma_certify_numbers or inet_rdma_certify_bonds. Returns what it has seen.
+%% Ends a process of watch/1, inet_rdma_certify_numbers or inet_rdma_certify_bonds. Returns what it
+%% has seen.
 -spec stop(pid(), timeout()) -> term().
 stop(Pid, TimeoutMs) ->
     Ref = monitor(process, Pid),
     Pid ! {stop, self(), Ref},
     receive
-        {Ref, Seen} -> demonitor(Ref, [flush]), Seen;
-        {'DOWN', Ref, process, _, Reason} -> error({has_ended, Reason})
-    after TimeoutMs -> error({does_not_end, process_info(Pid, [current_stacktrace, status, messages])})
+        {Ref, Seen} ->
+            demonitor(Ref, [flush]),
+            Seen;
+        {'DOWN', Ref, process, _, Reason} ->
+            error({has_ended, Reason})
+    after TimeoutMs ->
+        error({does_not_end, process_info(Pid, [current_stacktrace, status, messages])})
     end.
 
 now_us() -> erlang:monotonic_time(microsecond).

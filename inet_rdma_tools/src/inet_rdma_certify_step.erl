@@ -1,4 +1,5 @@
-%% A check with a time limit, in a process of its own. The notes of a check that is cut off are kept.
+%% A check with a time limit, in a process of its own. The notes of a check that is cut off are
+%% kept.
 -module(inet_rdma_certify_step).
 
 -export([run/3, skipped/2, note/2, figures/1, started/1, fail/2]).
@@ -9,19 +10,32 @@
 %% The result that a check returns. Fix: what the user can do.
 -type outcome() :: pass | {fail, Why :: iodata(), Fix :: iodata()} | {skipped, Why :: iodata()}.
 
-%% The figures of one path and one test: values of the rounds over the link, over inet_tcp, and their ratio in each
-%% round. greater_is_better: false for a time.
--type figure() :: #{test := binary(), unit := binary(), greater_is_better := boolean(), link := [number()],
-                    inet_tcp := [number()]}.
+%% The figures of one path and one test: values of the rounds over the link, over inet_tcp, and
+%% their ratio in each round. greater_is_better: false for a time.
+-type figure() :: #{
+    test := binary(),
+    unit := binary(),
+    greater_is_better := boolean(),
+    link := [number()],
+    inet_tcp := [number()]
+}.
 
--type result() :: #{check := check(), path := binary(), status := pass | fail | skipped, why := binary() | undefined,
-                    fix := binary() | undefined, evidence := [binary()], figures := [figure()],
-                    took_ms := non_neg_integer()}.
+-type result() :: #{
+    check := check(),
+    path := binary(),
+    status := pass | fail | skipped,
+    why := binary() | undefined,
+    fix := binary() | undefined,
+    evidence := [binary()],
+    figures := [figure()],
+    took_ms := non_neg_integer()
+}.
 
 -define(RUNNER, inet_rdma_certify_runner).
 
 %% Runs the check for at most this time. Ends nodes that the check has started and left.
--spec run({check(), Path :: binary()}, fun(() -> outcome()), BoundMs :: non_neg_integer()) -> result().
+-spec run({check(), Path :: binary()}, fun(() -> outcome()), BoundMs :: non_neg_integer()) ->
+    result().
 run(Id, Fun, BoundMs) ->
     StartMs = inet_rdma_clock:now_ms(),
     Runner = self(),
@@ -29,8 +43,10 @@ run(Id, Fun, BoundMs) ->
         _ = put(?RUNNER, Runner),
         Runner ! {self(), done, outcome(Fun)}
     end),
-    {Outcome, Told} = collect(Pid, Ref, inet_rdma_clock:deadline(BoundMs), BoundMs, []),
-    Of = fun(Key) -> lists:append([Values || {Is, Values} <- lists:reverse(Told), Is =:= Key]) end,
+    {Outcome, Reported} = collect(Pid, Ref, inet_rdma_clock:deadline(BoundMs), BoundMs, []),
+    Of = fun(Key) ->
+        lists:append([Values || {Is, Values} <- lists:reverse(Reported), Is =:= Key])
+    end,
     lists:foreach(fun inet_rdma_certify_node:kill/1, Of(nodes)),
     result(Id, Outcome, Of(evidence), Of(figures), inet_rdma_clock:now_ms() - StartMs).
 
@@ -39,49 +55,69 @@ run(Id, Fun, BoundMs) ->
 skipped(Id, Outcome) -> result(Id, Outcome, [], [], 0).
 
 result({Check, Path}, Outcome, Evidence, Figures, TookMs) ->
-    {Status, Why, Fix} = case Outcome of
-                             pass -> {pass, undefined, undefined};
-                             {skipped, Reason} -> {skipped, text(Reason), undefined};
-                             {fail, Reason, What} -> {fail, text(Reason), text(What)}
-                         end,
-    #{check => Check, path => Path, status => Status, why => Why, fix => Fix, evidence => Evidence,
-      figures => Figures, took_ms => TookMs}.
+    {Status, Why, Fix} =
+        case Outcome of
+            pass -> {pass, undefined, undefined};
+            {skipped, Reason} -> {skipped, text(Reason), undefined};
+            {fail, Reason, What} -> {fail, text(Reason), text(What)}
+        end,
+    #{
+        check => Check,
+        path => Path,
+        status => Status,
+        why => Why,
+        fix => Fix,
+        evidence => Evidence,
+        figures => Figures,
+        took_ms => TookMs
+    }.
 
 %% What the check tells, newest first, and its outcome.
-collect(Pid, Ref, DeadlineMs, BoundMs, Told) ->
+collect(Pid, Ref, DeadlineMs, BoundMs, Reported) ->
     receive
         {Pid, tells, Key, Values} ->
-            collect(Pid, Ref, DeadlineMs, BoundMs, [{Key, Values} | Told]);
+            collect(Pid, Ref, DeadlineMs, BoundMs, [{Key, Values} | Reported]);
         {Pid, done, Outcome} ->
             demonitor(Ref, [flush]),
-            {Outcome, Told};
+            {Outcome, Reported};
         {'DOWN', Ref, process, Pid, Reason} ->
-            {ended(Reason), Told}
+            {ended(Reason), Reported}
     after inet_rdma_clock:left(DeadlineMs) ->
         exit(Pid, kill),
-        receive {'DOWN', Ref, process, Pid, _} -> ok end,
-        {{fail, io_lib:format("cut off: not done after ~b s", [BoundMs div 1000]),
-          "the evidence has what was seen until then; something waits for what does not come, or the machine is "
-          "too busy"}, flush(Pid, Told)}
+        receive
+            {'DOWN', Ref, process, Pid, _} -> ok
+        end,
+        {
+            {fail, io_lib:format("cut off: not done after ~b s", [BoundMs div 1000]),
+                "the evidence has what was seen until then; something waits for what does not "
+                "come, or the machine is too busy"},
+            flush(Pid, Reported)
+        }
     end.
 
 outcome(Fun) ->
-    try Fun()
+    try
+        Fun()
     catch
-        exit:{done, Outcome} -> Outcome;
+        exit:{done, Outcome} ->
+            Outcome;
         error:{node_does_not_start, Address, Reason} ->
             {fail, io_lib:format("a node at ~ts does not start (~0tp)", [Address, Reason]),
-             "start one by hand: `erl -name a@ADDRESS -proto_dist inet_rdma`, with the path of the modules"};
-        _:Reason:Stack -> ended({Reason, Stack})
+                "start one by hand: `erl -name a@ADDRESS -proto_dist inet_rdma`, with the path of "
+                "the modules"};
+        _:Reason:Stack ->
+            ended({Reason, Stack})
     end.
 
 ended(Reason) ->
     {fail, io_lib:format("the check ended: ~0tP", [Reason, 40]),
-     "look at the evidence and at the nodes' own words above the report; if it comes again, report it"}.
+        "look at the evidence and at the nodes' own words above the report; if it comes again, "
+        "report it"}.
 
-flush(Pid, Told) ->
-    receive {Pid, tells, Key, Values} -> flush(Pid, [{Key, Values} | Told])
-    after 0 -> Told
+flush(Pid, Reported) ->
+    receive
+        {Pid, tells, Key, Values} -> flush(Pid, [{Key, Values} | Reported])
+    after 0 -> Reported
     end.
 
 %% Called by a running check: adds one line of evidence.

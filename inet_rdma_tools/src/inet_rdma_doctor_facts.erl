@@ -1,5 +1,5 @@
-%% Facts about this machine, without judging them: from the files of the kernel, below a root directory, and from
-%% inet_rdma_doctor_live. Texts and names are binaries; undefined: not known.
+%% Facts about this machine, without judging them: from the files of the kernel, below a root
+%% directory, and from inet_rdma_doctor_live. Texts and names are binaries; undefined: not known.
 -module(inet_rdma_doctor_facts).
 
 -include_lib("kernel/include/file.hrl").
@@ -7,48 +7,63 @@
 -export([read/2]).
 -export_type([facts/0, device/0, port_facts/0, gid/0, counter/0, node_file/0, memlock/0, library/0]).
 
--type facts() :: #{live := inet_rdma_doctor_live:live(),
-                   kernel := binary() | undefined,
-                   modules := [binary()],
-                   libraries := [library()],
-                   node_files := [node_file()],
-                   memlock := memlock(),
-                   devices := [device()]}.
+-type facts() :: #{
+    live := inet_rdma_doctor_live:live(),
+    kernel := binary() | undefined,
+    modules := [binary()],
+    libraries := [library()],
+    node_files := [node_file()],
+    memlock := memlock(),
+    devices := [device()]
+}.
 
 %% file: what the loader took; undefined: it is not loaded. version: rdma-core's.
--type library() :: #{name := binary(), file := binary() | undefined, version := binary() | undefined}.
+-type library() :: #{
+    name := binary(), file := binary() | undefined, version := binary() | undefined
+}.
 
 -type node_file() :: #{path := binary(), access := read_write | read | write | none | missing}.
 
 %% exempt: the process has CAP_IPC_LOCK, so the limit does not bind it.
 -type memlock() :: #{limit_bytes := non_neg_integer() | unlimited | undefined, exempt := boolean()}.
 
-%% software: a device that the kernel emulates on an Ethernet interface. refused: why it cannot be opened; no_provider:
-%% libibverbs does not list it. iwarp or infiniband is the verbs transport: RoCE is infiniband.
--type device() :: #{name := binary(),
-                    driver := binary() | undefined,
-                    software := boolean(),
-                    description := binary() | undefined,
-                    transport := infiniband | iwarp,
-                    firmware := binary() | undefined,
-                    usable := ok | no_provider | unknown | {refused, binary()},
-                    limits := #{atom() => non_neg_integer()},
-                    ports := [port_facts()]}.
+%% software: a device that the kernel emulates on an Ethernet interface. refused: why it cannot be
+%% opened; no_provider: libibverbs does not list it. iwarp or infiniband is the verbs transport:
+%% RoCE is infiniband.
+-type device() :: #{
+    name := binary(),
+    driver := binary() | undefined,
+    software := boolean(),
+    description := binary() | undefined,
+    transport := infiniband | iwarp,
+    firmware := binary() | undefined,
+    usable := ok | no_provider | unknown | {refused, binary()},
+    limits := #{atom() => non_neg_integer()},
+    ports := [port_facts()]
+}.
 
-%% link_layer, state, physical_state and rate in the kernel's words; addresses are those of interface.
--type port_facts() :: #{number := pos_integer(),
-                        state := binary() | undefined,
-                        physical_state := binary() | undefined,
-                        rate := binary() | undefined,
-                        link_layer := binary() | undefined,
-                        active_mtu := pos_integer() | undefined,
-                        max_mtu := pos_integer() | undefined,
-                        interface := binary() | undefined,
-                        addresses := [binary()],
-                        gids := [gid()],
-                        counters := [counter()]}.
+%% link_layer, state, physical_state and rate in the kernel's words; addresses are those of
+%% interface.
+-type port_facts() :: #{
+    number := pos_integer(),
+    state := binary() | undefined,
+    physical_state := binary() | undefined,
+    rate := binary() | undefined,
+    link_layer := binary() | undefined,
+    active_mtu := pos_integer() | undefined,
+    max_mtu := pos_integer() | undefined,
+    interface := binary() | undefined,
+    addresses := [binary()],
+    gids := [gid()],
+    counters := [counter()]
+}.
 
--type gid() :: #{index := non_neg_integer(), type := binary(), address := binary(), interface := binary() | undefined}.
+-type gid() :: #{
+    index := non_neg_integer(),
+    type := binary(),
+    address := binary(),
+    interface := binary() | undefined
+}.
 -type counter() :: #{name := binary(), value := pos_integer()}.
 
 %% Bit of CAP_IPC_LOCK in the capability masks of /proc/self/status.
@@ -56,33 +71,50 @@
 
 -define(MODULES, ["ib_core", "ib_uverbs", "rdma_cm", "rdma_ucm", "rdma_rxe", "siw"]).
 
-%% Counters that stay at 0 on a healthy link. Flush errors are not among them: each close of a connection makes some.
--define(ERROR_LIKE, "(err|retry|retries|rnr|out_of_seq|out_of_buffer|link_downed|discard|overrun|drop|timeout)").
+%% Counters that stay at 0 on a healthy link. Flush errors are not among them: each close of a
+%% connection makes some.
+-define(ERROR_LIKE,
+    "(err|retry|retries|rnr|out_of_seq|out_of_buffer|link_downed|discard|overrun|drop|timeout)"
+).
 -define(NO_ERROR, "flush").
 
 %% Root: "/", or where a recorded tree begins.
 -spec read(file:filename(), inet_rdma_doctor_live:live()) -> facts().
 read(Root, Live) ->
     Status = lines(Root, "proc/self/status"),
-    #{live => Live,
-      kernel => line(Root, "proc/sys/kernel/osrelease"),
-      modules => [list_to_binary(Name) || Name <- ?MODULES, filelib:is_dir(join(Root, "sys/module/" ++ Name))],
-      libraries => libraries(lines(Root, "proc/self/maps")),
-      node_files => node_files(Root),
-      memlock => #{limit_bytes => memlock_limit(lines(Root, "proc/self/limits")),
-                   exempt => may_lock(Status) andalso is_initial_namespace(lines(Root, "proc/self/uid_map"))},
-      devices => [device(Root, Name, Live) || Name <- list(Root, "sys/class/infiniband")]}.
+    #{
+        live => Live,
+        kernel => line(Root, "proc/sys/kernel/osrelease"),
+        modules => [
+            list_to_binary(Name)
+         || Name <- ?MODULES, filelib:is_dir(join(Root, "sys/module/" ++ Name))
+        ],
+        libraries => libraries(lines(Root, "proc/self/maps")),
+        node_files => node_files(Root),
+        memlock => #{
+            limit_bytes => memlock_limit(lines(Root, "proc/self/limits")),
+            exempt => may_lock(Status) andalso
+                is_initial_namespace(lines(Root, "proc/self/uid_map"))
+        },
+        devices => [device(Root, Name, Live) || Name <- list(Root, "sys/class/infiniband")]
+    }.
 
 %% The loader's choice shows in the memory map, as soon as the native library has loaded them.
 libraries(Maps) ->
     [library(Name, Maps) || Name <- ["libibverbs", "librdmacm"]].
 
 library(Name, Maps) ->
-    %% ADDRESS PERMISSIONS OFFSET DEVICE INODE FILE; rdma-core's version is what follows the ABI's two numbers.
+    %% ADDRESS PERMISSIONS OFFSET DEVICE INODE FILE; rdma-core's version is what follows the ABI's
+    %% two numbers.
     Pattern = "(/.*/" ++ Name ++ "\\.so[.0-9]*)",
-    File = first_of([Mapped || Line <- Maps, {match, [Mapped]} <- [re:run(Line, Pattern, first())]], undefined),
-    Version = [Number || File =/= undefined,
-                         {match, [Number]} <- [re:run(File, "\\.so\\.\\d+\\.\\d+\\.(\\d+\\.\\d+)$", first())]],
+    File = first_of(
+        [Mapped || Line <- Maps, {match, [Mapped]} <- [re:run(Line, Pattern, first())]], undefined
+    ),
+    Version = [
+        Number
+     || File =/= undefined,
+        {match, [Number]} <- [re:run(File, "\\.so\\.\\d+\\.\\d+\\.(\\d+\\.\\d+)$", first())]
+    ],
     #{name => list_to_binary(Name), file => File, version => first_of(Version, undefined)}.
 
 node_files(Root) ->
@@ -90,14 +122,23 @@ node_files(Root) ->
     [node_file(Root, <<"dev/infiniband/", Name/binary>>) || Name <- [<<"rdma_cm">> | Uverbs]].
 
 node_file(Root, Path) ->
-    #{path => <<"/", Path/binary>>,
-      access => case file:read_file_info(join(Root, Path)) of
-                    {ok, #file_info{access = Access}} -> Access;
-                    {error, _} -> missing
-                end}.
+    #{
+        path => <<"/", Path/binary>>,
+        access =>
+            case file:read_file_info(join(Root, Path)) of
+                {ok, #file_info{access = Access}} -> Access;
+                {error, _} -> missing
+            end
+    }.
 
 memlock_limit(Limits) ->
-    case [Soft || Line <- Limits, {match, [Soft]} <- [re:run(Line, "^Max locked memory +([^ ]+)", first())]] of
+    case
+        [
+            Soft
+         || Line <- Limits,
+            {match, [Soft]} <- [re:run(Line, "^Max locked memory +([^ ]+)", first())]
+        ]
+    of
         [<<"unlimited">>] -> unlimited;
         [Bytes] -> binary_to_integer(Bytes);
         [] -> undefined
@@ -118,16 +159,20 @@ device(Root, Name, #{verbs_devices := All} = Live) ->
     Verbs = asked(Name, All),
     Transport = maps:get(transport, Verbs, transport(line(Root, [Dir, "/node_type"]))),
     {Driver, IsSoftware} = driver(Root, Dir),
-    #{name => Name,
-      driver => Driver,
-      software => IsSoftware,
-      description => line(Root, [Dir, "/node_desc"]),
-      transport => Transport,
-      firmware => line(Root, [Dir, "/fw_ver"]),
-      usable => usable(Verbs),
-      limits => maps:get(limits, Verbs, #{}),
-      ports => [port(Root, Dir, binary_to_integer(Number), maps:get(ports, Verbs, []), Transport, Live)
-                || Number <- list(Root, [Dir, "/ports"])]}.
+    #{
+        name => Name,
+        driver => Driver,
+        software => IsSoftware,
+        description => line(Root, [Dir, "/node_desc"]),
+        transport => Transport,
+        firmware => line(Root, [Dir, "/fw_ver"]),
+        usable => usable(Verbs),
+        limits => maps:get(limits, Verbs, #{}),
+        ports => [
+            port(Root, Dir, binary_to_integer(Number), maps:get(ports, Verbs, []), Transport, Live)
+         || Number <- list(Root, [Dir, "/ports"])
+        ]
+    }.
 
 asked(_Name, unknown) -> #{unknown => true};
 asked(Name, All) -> first_of([Map || #{name := Known} = Map <- All, Known =:= Name], #{}).
@@ -140,8 +185,8 @@ usable(#{}) -> no_provider.
 transport(<<"4:", _/binary>>) -> iwarp;
 transport(_) -> infiniband.
 
-%% An emulated device has no hardware below it. rxe says which interface it is on; siw has a description, which rdma-ndd
-%% may change.
+%% An emulated device has no hardware below it. rxe says which interface it is on; siw has a
+%% description, which rdma-ndd may change.
 driver(Root, Dir) ->
     case file:read_link(join(Root, [Dir, "/device/driver"])) of
         {ok, Target} -> {unicode:characters_to_binary(filename:basename(Target)), false};
@@ -164,17 +209,19 @@ port(Root, Device, Number, Asked, Transport, #{addresses := Addresses}) ->
     LinkLayer = line(Root, [Dir, "/link_layer"]),
     Gids = gids(Root, Dir, LinkLayer, Transport),
     Interface = first_of([Name || #{interface := Name} <- Gids], undefined),
-    #{number => Number,
-      state => word(line(Root, [Dir, "/state"])),
-      physical_state => word(line(Root, [Dir, "/phys_state"])),
-      rate => line(Root, [Dir, "/rate"]),
-      link_layer => LinkLayer,
-      active_mtu => maps:get(active_mtu, Mtu, undefined),
-      max_mtu => maps:get(max_mtu, Mtu, undefined),
-      interface => Interface,
-      addresses => proplists:get_value(Interface, Addresses, []),
-      gids => Gids,
-      counters => counters(Root, [Dir, "/counters"]) ++ counters(Root, [Dir, "/hw_counters"])}.
+    #{
+        number => Number,
+        state => word(line(Root, [Dir, "/state"])),
+        physical_state => word(line(Root, [Dir, "/phys_state"])),
+        rate => line(Root, [Dir, "/rate"]),
+        link_layer => LinkLayer,
+        active_mtu => maps:get(active_mtu, Mtu, undefined),
+        max_mtu => maps:get(max_mtu, Mtu, undefined),
+        interface => Interface,
+        addresses => proplists:get_value(Interface, Addresses, []),
+        gids => Gids,
+        counters => counters(Root, [Dir, "/counters"]) ++ counters(Root, [Dir, "/hw_counters"])
+    }.
 
 %% "4: ACTIVE"
 word(undefined) -> undefined;
@@ -182,22 +229,32 @@ word(Text) -> lists:last(binary:split(Text, <<": ">>)).
 
 gids(Root, Dir, LinkLayer, Transport) ->
     Indices = lists:sort([binary_to_integer(Index) || Index <- list(Root, [Dir, "/gids"])]),
-    [gid(Root, Dir, Index, Raw, LinkLayer, Transport)
-     || Index <- Indices, Raw <- [groups(line(Root, [Dir, "/gids/", integer_to_binary(Index)], <<>>), 16)],
-        Raw =/= <<>>, Raw =/= <<0:128>>].
+    [
+        gid(Root, Dir, Index, Raw, LinkLayer, Transport)
+     || Index <- Indices,
+        Raw <- [groups(line(Root, [Dir, "/gids/", integer_to_binary(Index)], <<>>), 16)],
+        Raw =/= <<>>,
+        Raw =/= <<0:128>>
+    ].
 
 gid(Root, Dir, Index, Raw, LinkLayer, Transport) ->
     Number = integer_to_binary(Index),
-    {Type, Address} = case {Transport, LinkLayer} of
-                          {iwarp, _} -> {<<"iWARP">>, mac(Raw)};
-                          {_, <<"InfiniBand">>} -> {<<"InfiniBand">>, ip(Raw)};
-                          _ -> {line(Root, [Dir, "/gid_attrs/types/", Number], <<"RoCE">>), ip(Raw)}
-                      end,
-    #{index => Index, type => Type, address => Address,
-      interface => case line(Root, [Dir, "/gid_attrs/ndevs/", Number]) of
-                       undefined -> interface_of(Root, Raw);
-                       Name -> Name
-                   end}.
+    {Type, Address} =
+        case {Transport, LinkLayer} of
+            {iwarp, _} -> {<<"iWARP">>, mac(Raw)};
+            {_, <<"InfiniBand">>} -> {<<"InfiniBand">>, ip(Raw)};
+            _ -> {line(Root, [Dir, "/gid_attrs/types/", Number], <<"RoCE">>), ip(Raw)}
+        end,
+    #{
+        index => Index,
+        type => Type,
+        address => Address,
+        interface =>
+            case line(Root, [Dir, "/gid_attrs/ndevs/", Number]) of
+                undefined -> interface_of(Root, Raw);
+                Name -> Name
+            end
+    }.
 
 ip(<<0:80, 16#ffff:16, A, B, C, D>>) -> inet_rdma_ip:text({A, B, C, D});
 ip(Raw) -> inet_rdma_ip:text(list_to_tuple([Group || <<Group:16>> <= Raw])).
@@ -206,10 +263,14 @@ ip(Raw) -> inet_rdma_ip:text(list_to_tuple([Group || <<Group:16>> <= Raw])).
 mac(<<Mac:6/binary, _/binary>>) ->
     list_to_binary(lists:join(":", [io_lib:format("~2.16.0b", [Byte]) || <<Byte>> <= Mac])).
 
-%% iWARP: the interface with that hardware address. InfiniBand: the IPoIB interface, whose 20 bytes end with the GID.
+%% iWARP: the interface with that hardware address. InfiniBand: the IPoIB interface, whose 20 bytes
+%% end with the GID.
 interface_of(Root, Raw) ->
     Names = list(Root, "sys/class/net"),
-    Found = [Name || Name <- Names, is_of(groups(line(Root, ["sys/class/net/", Name, "/address"], <<>>), 8), Raw)],
+    Found = [
+        Name
+     || Name <- Names, is_of(groups(line(Root, ["sys/class/net/", Name, "/address"], <<>>), 8), Raw)
+    ],
     first_of(Found, undefined).
 
 is_of(<<Mac:6/binary>>, Raw) -> Raw =:= <<Mac/binary, 0:80>>;
@@ -218,17 +279,27 @@ is_of(_, _Raw) -> false.
 
 %% Numbers in hexadecimal, of Bits each, with colons between.
 groups(Text, Bits) ->
-    << <<(binary_to_integer(Group, 16)):Bits>> || Group <- binary:split(Text, <<":">>, [global, trim]) >>.
+    <<
+        <<(binary_to_integer(Group, 16)):Bits>>
+     || Group <- binary:split(Text, <<":">>, [global, trim])
+    >>.
 
 %% The counters of errors that are not 0.
 counters(Root, Dir) ->
-    [#{name => Name, value => Value}
-     || Name <- list(Root, Dir), re:run(Name, ?ERROR_LIKE) =/= nomatch, re:run(Name, ?NO_ERROR) =:= nomatch,
-        Value <- [number(line(Root, [Dir, "/", Name]))], Value > 0].
+    [
+        #{name => Name, value => Value}
+     || Name <- list(Root, Dir),
+        re:run(Name, ?ERROR_LIKE) =/= nomatch,
+        re:run(Name, ?NO_ERROR) =:= nomatch,
+        Value <- [number(line(Root, [Dir, "/", Name]))],
+        Value > 0
+    ].
 
 number(Text) ->
-    try binary_to_integer(Text)
-    catch error:badarg -> 0
+    try
+        binary_to_integer(Text)
+    catch
+        error:badarg -> 0
     end.
 
 first() -> [{capture, all_but_first, binary}].
@@ -260,8 +331,10 @@ utf8(Bytes) ->
 
 list(Root, Path) ->
     case file:list_dir_all(join(Root, Path)) of
-        {ok, Names} -> lists:sort([unicode:characters_to_binary(Name) || Name <- Names, is_list(Name)]);
-        {error, _} -> []
+        {ok, Names} ->
+            lists:sort([unicode:characters_to_binary(Name) || Name <- Names, is_list(Name)]);
+        {error, _} ->
+            []
     end.
 
 join(Root, Path) ->

@@ -1,6 +1,6 @@
 defmodule InetRdma.Info do
   # The keys, their types and meanings are those of the Erlang module inet_rdma_counts.
-  @external_resource Path.join(__DIR__, "../../src/monitor/inet_rdma_counts.erl")
+  @external_resource Path.join(__DIR__, "../../src/base/inet_rdma_counts.erl")
   @rows :inet_rdma_counts.list()
   @keys for {key, _kind, _unit, _origins, _series, _meaning} <- @rows, do: key
 
@@ -11,9 +11,9 @@ defmodule InetRdma.Info do
   What one connection is and did, from `:inet_rdma.info/0,1`.
 
   A field is `nil` where the connection does not have it: each has `fabric`, `why`, `state` and the bytes and packets
-  sent and received; only a queue pair has transfers, events and memory; only a link has what is told of links.
-  `direct` is what went straight into an advertised landing buffer, `indirect` what went through the ring. Of a link
-  bytes, packets and their sizes are counted over all the paths that it had.
+  sent and received; only a queue pair has transfers, events and memory; only a link has what the keys say of links.
+  `direct` is what went straight into an advertised landing buffer, `indirect` what went through the ring. Bytes,
+  packets and their sizes of a link are counted over all the paths that it had.
 
   #{@meanings}
   """

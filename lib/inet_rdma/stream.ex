@@ -10,7 +10,7 @@ defmodule InetRdma.Stream do
 
   Writing sends each element, which may be any iodata. Up to four elements are on their way while the next one is made,
   which bounds the memory. When the last element is collected, all have been sent. The socket stays open both ways;
-  `InetRdma.shutdown(socket, :write)` tells the peer that there is no more.
+  `InetRdma.shutdown(socket, :write)` tells the peer that nothing follows.
 
   A failure raises `InetRdma.StreamError`, with the reason in words.
   """

@@ -5,7 +5,7 @@ defmodule InetRdma.Tools do
   """
 
   @doc """
-  A step of a release, behind `:assemble`: copies the tools into the release.
+  A step of a release, after `:assemble`: copies the tools into the release.
 
       releases: [my_app: [steps: [:assemble, &InetRdma.Tools.add_to_release/1]]]
   """

@@ -19,7 +19,7 @@ defmodule InetRdma.Top do
     error -> Mix.raise(reason(node, error))
   end
 
-  defp reason(node, {:erpc, :noconnection}), do: "#{node} cannot be reached any more"
+  defp reason(node, {:erpc, :noconnection}), do: "#{node} can no longer be reached"
   defp reason(node, {:erpc, :timeout}), do: "#{node} does not answer within #{@timeout_ms} ms"
 
   defp reason(node, {:exception, :undef, _}),
@@ -30,7 +30,7 @@ defmodule InetRdma.Top do
   @doc """
   The links of the second sample, busiest first, a line above them with their sums, and a header.
 
-  Rates are those between the samples; a link that is new since the first sample, or began anew, has none.
+  Rates are those between the samples; a link that is new since the first sample, or began again, has none.
   """
   @spec table(node(), sample(), sample()) :: iodata()
   def table(node, {since, before}, {now, infos}) do

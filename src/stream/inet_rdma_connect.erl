@@ -5,18 +5,20 @@
 %% Called by inet_rdma_bounded.
 -export([addresses/2]).
 
-%% Connects to a listener, by the native side or inside TLS first. The caller owns the stream. timeout: Timeout has
-%% passed; etimedout: the time of the option connect_timeout_ms, which is shorter.
+%% Connects to a listener, by the native side or inside TLS first. The caller owns the stream.
+%% timeout: Timeout has passed; etimedout: the time of the option connect_timeout_ms, which is
+%% shorter.
 -spec connect(inet:hostname() | inet:ip_address(), inet_rdma_socket:settings(), timeout()) ->
-          {ok, inet_rdma_nif:conn(), Id :: pos_integer()} | {error, inet_rdma:reason()}.
+    {ok, inet_rdma_nif:conn(), Id :: pos_integer()} | {error, inet_rdma:reason()}.
 connect(Host, {_Port, #{connect_timeout_ms := LimitMs}, SocketOptions} = Settings, Timeout) ->
     %% A number is less than any atom: infinity.
     BoundMs = min(LimitMs, max(1, Timeout)),
     Deadline = inet_rdma_clock:deadline(BoundMs),
-    Result = case SocketOptions of
-                 #{tls := none} -> connect_native(Host, Settings, Deadline);
-                 #{} -> connect_tls(Host, Settings, Deadline)
-             end,
+    Result =
+        case SocketOptions of
+            #{tls := none} -> connect_native(Host, Settings, Deadline);
+            #{} -> connect_tls(Host, Settings, Deadline)
+        end,
     case Result of
         {error, etimedout} when Timeout =< LimitMs -> {error, timeout};
         _ -> Result
@@ -29,8 +31,13 @@ connect_tls(Host, {Port, Config, #{ip := Own, family := Family} = SocketOptions}
             case inet_rdma_tls_stream_connection:start() of
                 ok ->
                     LeftMs = max(1, inet_rdma_clock:left(Deadline)),
-                    inet_rdma_tls_stream_guard:connect(Host, Port, SocketOptions#{family := family_of(Ip)}, Config,
-                                                       LeftMs);
+                    inet_rdma_tls_owner:connect(
+                        Host,
+                        Port,
+                        SocketOptions#{family := family_of(Ip)},
+                        Config,
+                        LeftMs
+                    );
                 Error ->
                     Error
             end;
@@ -48,7 +55,11 @@ connect_native(Host, {Port, Config, #{ip := Own, family := Family}}, Deadline) -
 %% The first address at which the connection succeeds. Each has its share of the time that is left.
 connect_first(From, [Ip | Others], Port, Config, Deadline) ->
     LeftMs = inet_rdma_clock:left(Deadline),
-    case connect_from(From, inet_rdma_ip:text(Ip), Port, Config, max(1, LeftMs div (1 + length(Others)))) of
+    case
+        connect_from(
+            From, inet_rdma_ip:text(Ip), Port, Config, max(1, LeftMs div (1 + length(Others)))
+        )
+    of
         {error, Reason} when Others =/= [], LeftMs > 0 ->
             case is_elsewhere(Reason) of
                 true -> connect_first(From, Others, Port, Config, Deadline);
@@ -59,15 +70,19 @@ connect_first(From, [Ip | Others], Port, Config, Deadline) ->
     end.
 
 %% Whether another address of the peer may answer.
-is_elsewhere({no_route, _}) -> true;
-is_elsewhere(Reason) -> lists:member(Reason, [econnrefused, etimedout, ehostunreach, enetunreach, econnreset]).
+is_elsewhere({no_route, _}) ->
+    true;
+is_elsewhere(Reason) ->
+    lists:member(Reason, [econnrefused, etimedout, ehostunreach, enetunreach, econnreset]).
 
 connect_from(From, Address, Port, #{fabric := Fabric} = Config, BoundMs) ->
     case inet_rdma_nif:connect(Fabric, From, {Address, Port}, 0, BoundMs, Config) of
         {ok, Attempt, Id} ->
-            %% The message comes once, with any outcome, and the attempt ends within BoundMs: no `after` here, so no
-            %% message stays in the mailbox.
-            receive {'$inet_rdma', Id, connected} -> ok end,
+            %% The message comes once, with any outcome, and the attempt ends within BoundMs: no
+            %% `after` here, so no message stays in the mailbox.
+            receive
+                {'$inet_rdma', Id, connected} -> ok
+            end,
             case inet_rdma_nif:stream(Attempt, none) of
                 {ok, Conn} -> {ok, Conn, Id};
                 Error -> Error
@@ -94,18 +109,21 @@ own_address(Ip) ->
         _ -> {error, eaddrnotavail}
     end.
 
-%% The addresses of a host, within a time limit, as a name server may not answer.
+%% The addresses of a host, within a time limit, as a name server might not answer.
 resolve(Host, Family, _Deadline) when is_tuple(Host) ->
     addresses(Host, Family);
 resolve(Host, Family, Deadline) ->
-    case inet_rdma_bounded:call(?MODULE, addresses, [Host, Family], inet_rdma_clock:left(Deadline)) of
+    case
+        inet_rdma_bounded:call(?MODULE, addresses, [Host, Family], inet_rdma_clock:left(Deadline))
+    of
         {ok, Result} -> Result;
+        {exit, system_limit} -> {error, {system, starting_a_process, system_limit}};
         {exit, _Crash} -> {error, einval};
         timeout -> {error, etimedout}
     end.
 
 -spec addresses(inet:hostname() | inet:ip_address(), any | inet | inet6) ->
-          {ok, [inet:ip_address()]} | {error, inet:posix()}.
+    {ok, [inet:ip_address()]} | {error, inet:posix()}.
 addresses(Host, any) ->
     case inet:getaddrs(Host, inet) of
         {ok, Addresses} -> {ok, Addresses};

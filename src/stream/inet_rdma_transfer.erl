@@ -1,4 +1,5 @@
-%% Sends and receives for which the caller waits. The native side wakes the caller by {'$inet_rdma', Id, What}.
+%% Sends and receives for which the caller waits. The native side wakes the caller by {'$inet_rdma',
+%% Id, What}.
 -module(inet_rdma_transfer).
 
 -export([send/3, recv/4, flush/2]).
@@ -9,7 +10,8 @@
 -define(BINARIES_MAX, 1024).
 
 %% Waits while the peer has no room, for up to the option send_timeout.
--spec send(inet_rdma_nif:conn(), Id :: pos_integer(), erlang:iovec()) -> ok | {error, inet_rdma:reason()}.
+-spec send(inet_rdma_nif:conn(), Id :: pos_integer(), erlang:iovec()) ->
+    ok | {error, inet_rdma:reason()}.
 send(Conn, Id, Binaries) when length(Binaries) > ?BINARIES_MAX ->
     send(Conn, Id, [iolist_to_binary(Binaries)], 0, unset);
 send(Conn, Id, Binaries) ->
@@ -43,17 +45,23 @@ send_blocked(Conn, Id, [Binaries] = Rest, Sent, Deadline) ->
 close_late(Conn, {ok, _Timeout, true}) -> inet_rdma_nif:close(Conn);
 close_late(_Conn, _) -> ok.
 
-%% Another process may have died in the middle of its send, for which there is no message: looks once in a second.
+%% Another process may have died in the middle of its send, for which there is no message: looks
+%% once in a second.
 await_writable(Conn, Id, LeftMs) ->
     case inet_rdma_nif:arm_writer(Conn) of
-        true -> receive {'$inet_rdma', Id, writable} -> ok after min(1000, LeftMs) -> disarm(Conn, Id, writable) end;
-        %% The end of another process's send may have told all writers meanwhile.
-        false -> flush(Id, writable)
+        true ->
+            receive
+                {'$inet_rdma', Id, writable} -> ok
+            after min(1000, LeftMs) -> disarm(Conn, Id, writable)
+            end;
+        %% The end of another process's send may have woken all writers meanwhile.
+        false ->
+            flush(Id, writable)
     end.
 
 %% einval: in active mode.
 -spec recv(inet_rdma_nif:conn(), Id :: pos_integer(), Length :: non_neg_integer(), timeout()) ->
-          {ok, binary()} | {error, inet_rdma:reason()}.
+    {ok, binary()} | {error, inet_rdma:reason()}.
 recv(Conn, Id, Length, Timeout) ->
     case inet_rdma_nif:active_left(Conn) of
         passive -> recv_until(Conn, Id, Length, deadline(Timeout));
@@ -72,7 +80,7 @@ recv_until(Conn, Id, Length, Deadline) ->
 await_readable(Conn, Id, Length, Deadline) ->
     case inet_rdma_nif:arm(Conn) of
         false ->
-            %% If another process waits, or one has stopped to wait, all are told.
+            %% If another process waits, or one has stopped to wait, all are woken.
             ok = flush(Id, readable),
             recv_until(Conn, Id, Length, Deadline);
         true ->
@@ -84,12 +92,16 @@ await_readable(Conn, Id, Length, Deadline) ->
             end
     end.
 
-%% The caller stops waiting: removes it from the list of waiters, and a wake-up from its message queue.
+%% The caller stops waiting: removes it from the list of waiters, and a wake-up from its message
+%% queue.
 disarm(Conn, Id, What) ->
     ok = inet_rdma_nif:disarm(Conn),
     flush(Id, What).
 
-%% Takes a wake-up for which the caller does not wait any more out of its message queue.
+%% Takes a wake-up for which the caller no longer waits out of its message queue.
 -spec flush(Id :: pos_integer(), acceptable | readable | writable) -> ok.
 flush(Id, What) ->
-    receive {'$inet_rdma', Id, What} -> ok after 0 -> ok end.
+    receive
+        {'$inet_rdma', Id, What} -> ok
+    after 0 -> ok
+    end.

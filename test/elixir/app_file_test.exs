@@ -3,7 +3,7 @@ defmodule InetRdma.AppFileTest do
 
   alias InetRdma.Test.Os
 
-  @tag timeout: 300_000
+  @tag timeout: 900_000
   test "Mix and rebar3 describe the application alike, but for the Elixir modules" do
     build = Os.scratch_dir()
     Os.run!("rebar3", ["compile"], cd: Os.root(), env: [{"REBAR_BASE_DIR", build}])

@@ -27,12 +27,12 @@ defmodule InetRdma.ArchiveTest do
     }
   end
 
-  @tag timeout: 300_000
+  @tag timeout: 900_000
   test "a Mix project compiles and forms a cluster", %{tree: tree, archive: archive, env: env} do
     assert Project.mix_cluster!(tree, env) =~ "took the native library from #{archive}"
   end
 
-  @tag timeout: 300_000
+  @tag timeout: 900_000
   test "a rebar3 project compiles and forms a cluster", %{tree: tree, env: env} do
     Project.rebar_cluster!(tree, env)
     assert File.read!(library(tree)) == File.read!(library(Os.root()))
@@ -54,6 +54,23 @@ defmodule InetRdma.ArchiveTest do
     assert said =~ ~r/is refused: its SHA-256 sum is \w{64}, and must be 0{64}/
     refute said =~ @fails
     refute File.exists?(library(tree))
+  end
+
+  test "an archive that changes after its checksum was compared is not used", context do
+    %{dir: dir, tree: tree, archive: archive, env: env} = context
+    other = Path.join(dir, "other")
+    File.mkdir_p!(Path.join(other, "content"))
+    Os.run!("tar", ["-xzf", archive, "-C", Path.join(other, "content")])
+    [name] = File.ls!(Path.join(other, "content"))
+    File.write!(Path.join([other, "content", name, "inet_rdma_nif.so"]), "of somebody else")
+    Os.run!("tar", ["-czf", Path.join(other, "archive"), "-C", Path.join(other, "content"), name])
+    # Another user who may write there replaces the archive as soon as its sum is known.
+    sum = System.find_executable("sha256sum")
+    program = "'#{sum}' \"$@\"; cp '#{other}/archive' '#{archive}'"
+    Archive.program(Path.join(dir, "bin"), "sha256sum", program)
+    assert {_said, 0} = build(tree, env)
+    assert File.read!(archive) == File.read!(Path.join(other, "archive"))
+    assert File.read!(library(tree)) == File.read!(library(Os.root()))
   end
 
   test "an archive without a checksum is refused", %{tree: tree, archive: archive, env: env} do

@@ -15,7 +15,7 @@ defmodule InetRdma.ExamplesTest do
     @flags ++ ["-pa", beams, "-sname", name, "-setcookie", "examples", "-noinput" | args]
   end
 
-  @tag timeout: 120_000
+  @tag timeout: 600_000
   test "file_copy copies a file from another node, and verifies it" do
     dir = Os.scratch_dir()
     [there, here] = for name <- ~w(there here), do: Path.join(dir, name)
@@ -44,7 +44,7 @@ defmodule InetRdma.ExamplesTest do
     assert output =~ "not copied: no such file or directory"
   end
 
-  @tag timeout: 120_000
+  @tag timeout: 600_000
   test "tensor_exchange sums up two tensors and prints rates" do
     script = Path.join(Os.root(), "examples/tensor_exchange.exs")
     first = Os.node_name("tensor_first")

@@ -171,7 +171,7 @@ defmodule InetRdmaTest do
       assert info.id in Enum.map(InetRdma.info(), & &1.id)
     end
 
-    @tag timeout: 120_000
+    @tag timeout: 600_000
     test "the struct of info/1 has the keys of every link, and no others that are links' alone" do
       ours = ["-proto_dist", "inet_rdma", "-inet_rdma", "move", "eager"]
       {a, _} = start_node(ours)

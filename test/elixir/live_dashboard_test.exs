@@ -8,7 +8,7 @@ defmodule InetRdma.LiveDashboardTest do
   @order %{search: nil, sort_by: :node, sort_dir: :asc, limit: 50}
 
   # The test's own VM is not distributed: the rows are fetched within a node with two links.
-  @tag timeout: 120_000
+  @tag timeout: 600_000
   test "the rows of the page are the links of a node: searched, sorted and limited" do
     [a, moved, plain] = for word <- ~w(ld_a ld_moved ld_plain), do: Os.node_name(word)
     for {name, carrier} <- [{moved, "inet_rdma"}, {plain, "inet_tcp"}], do: start(name, carrier)

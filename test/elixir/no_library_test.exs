@@ -12,7 +12,7 @@ defmodule InetRdma.NoLibraryTest do
     %{dir: dir, bin: bin, tree: Archive.tree!(Path.join(dir, "tree")), env: Archive.no_toolchain(bin)}
   end
 
-  @tag timeout: 300_000
+  @tag timeout: 900_000
   test "on macOS a Mix project compiles with one warning; its nodes have links of inet_tcp, and say why", context do
     %{bin: bin, dir: dir, tree: tree, env: env} = context
     Archive.program(bin, "uname", "echo Darwin")
@@ -32,7 +32,7 @@ defmodule InetRdma.NoLibraryTest do
     links_stay_on_tcp(Path.join(build, "lib/inet_rdma/ebin"))
   end
 
-  @tag timeout: 300_000
+  @tag timeout: 900_000
   test "without a toolchain and an archive rebar3 compiles, and warns", %{tree: tree, env: env} do
     said = Os.run!("rebar3", ["compile"], cd: tree, env: env)
     assert [_before, _after] = String.split(said, "warning:")
@@ -66,6 +66,27 @@ defmodule InetRdma.NoLibraryTest do
     assert {said, 0} = Archive.build(tree, env)
     assert said =~ "priv/inet_rdma_nif.so stays as it is\ninet_rdma: cargo, Rust's build tool, is not in PATH"
     assert File.read!(Archive.library(tree)) == "earlier"
+  end
+
+  @tag timeout: 900_000
+  test "a Mix project's build warns of an earlier library that its modules cannot load", context do
+    %{dir: dir, tree: tree, env: env} = context
+    File.mkdir_p!(Path.join(tree, "priv"))
+    whole = File.read!(Archive.library(Os.root()))
+    project = Path.join(tree, "test/projects/mix_cluster")
+    env = env ++ [{"MIX_ENV", "dev"}, {"MIX_BUILD_PATH", Path.join(dir, "build")}]
+    warning = "warning: nodes cannot load the native library of an earlier build, and their links stay on TCP"
+
+    # One of another version has another name for a function.
+    other = :binary.replace(whole, "flight_recent", "flight_recenu", [:global])
+
+    for {library, says} <- [{other, "are of two versions"}, {"earlier", "cut off"}, {whole, nil}] do
+      File.write!(Archive.library(tree), library)
+      said = Os.run!("mix", ["deps.compile", "inet_rdma", "--force"], cd: project, env: env)
+      assert said =~ "priv/inet_rdma_nif.so stays as it is"
+      assert said =~ warning == is_binary(says)
+      assert is_nil(says) or said =~ says
+    end
   end
 
   test "where the dependency's folder is read-only the build says so, or uses the library there", context do

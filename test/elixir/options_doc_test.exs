@@ -34,6 +34,9 @@ defmodule InetRdma.OptionsDocTest do
   defp row({key, _reader, :shared_directory, default}),
     do: {to_string(key), "none, an absolute path", "", to_string(default)}
 
+  defp row({key, _reader, :congestion, default}),
+    do: {to_string(key), "default, a name of the kernel", "", to_string(default)}
+
   defp row({key, _reader, {:users, max}, []}), do: {to_string(key), "#{max} at most", "user ids", "[]"}
 
   defp row({key, _reader, {:one_of, values}, default}) do

@@ -5,12 +5,16 @@ defmodule InetRdma.ReleaseTest do
 
   @project Path.join(Os.root(), "test/projects/mix_cluster")
 
-  @tag timeout: 300_000
+  @tag timeout: 900_000
   test "a release in embedded mode clusters, and answers its remote shell, rpc and stop" do
     dir = Os.scratch_dir()
     release = Path.join(dir, "release")
     build_env = [{"MIX_ENV", "prod"}, {"MIX_BUILD_PATH", Path.join(dir, "build")}]
     Os.run!("mix", ["release", "--path", release], cd: @project, env: build_env)
+
+    # Without debug information, as DEPLOY.md says.
+    assert [library] = Path.wildcard(Path.join(release, "lib/inet_rdma-*/priv/inet_rdma_nif.so"))
+    assert File.stat!(library).size < 5_000_000
 
     script = Path.join(release, "bin/mix_cluster")
     [first, second] = for word <- ~w(release_first release_second), do: Os.node_name(word)
@@ -44,7 +48,7 @@ defmodule InetRdma.ReleaseTest do
     end
   end
 
-  @tag timeout: 300_000
+  @tag timeout: 900_000
   test "a release with the step for the tools has them" do
     dir = Os.scratch_dir()
     build_env = [{"MIX_ENV", "prod"}, {"MIX_BUILD_PATH", Path.join(dir, "build")}]

@@ -19,7 +19,13 @@ defmodule InetRdma.TopTest do
     start(watched, "inet_rdma", ready)
     start(busy, "inet_rdma", "pong = net_adm:ping('#{watched}'), #{send_on}")
     start(plain, "inet_tcp", connect)
-    %{watched: watched, busy: busy, plain: plain}
+    %{watched: watched, busy: busy, plain: plain, cookie: cookie_file(@cookie)}
+  end
+
+  defp cookie_file(cookie) do
+    file = Path.join(Os.scratch_dir(), "COOKIE")
+    File.write!(file, cookie <> "\n")
+    file
   end
 
   defp start(name, carrier, expression) do
@@ -29,9 +35,9 @@ defmodule InetRdma.TopTest do
 
   defp top(args, options \\ []), do: Os.run!("mix", ["inet_rdma.top" | args], [env: [{"MIX_ENV", "test"}]] ++ options)
 
-  @tag timeout: 120_000
+  @tag timeout: 600_000
   test "the links of a node are printed with their rates, busiest first", nodes do
-    output = top([nodes.watched, "--cookie", @cookie, "--interval", "0.5", "--count", "2"])
+    output = top([nodes.watched, "--cookie-file", nodes.cookie, "--interval", "0.5", "--count", "2"])
     lines = String.split(output, "\n", trim: true)
     titles = Enum.filter(lines, &(&1 =~ "#{nodes.watched}  links: 1 shm, 1 tcp  received "))
     assert length(titles) == 2
@@ -71,9 +77,9 @@ defmodule InetRdma.TopTest do
     assert shown == [{"up", "-"}, {"suspected", "-"}, {"suspended", "-"}, {"up", "c@host"}, {"up", "?"}]
   end
 
-  @tag timeout: 120_000
-  test "in a terminal the table is drawn anew until q is typed", nodes do
-    command = "mix inet_rdma.top #{nodes.watched} --cookie #{@cookie} --interval 0.2"
+  @tag timeout: 600_000
+  test "in a terminal the table is drawn again and again until q is typed", nodes do
+    command = "mix inet_rdma.top #{nodes.watched} --cookie-file #{nodes.cookie} --interval 0.2"
     port = Os.start!("script", ["-qec", command, "/dev/null"], env: [{"MIX_ENV", "test"}, {"TERM", "xterm"}])
     first = Os.await_line!(port, ~r/q and Enter: end/)
     assert Enum.any?(first, &(&1 =~ "\e[2J\e[H#{nodes.watched}  links: 1 shm, 1 tcp"))
@@ -84,7 +90,7 @@ defmodule InetRdma.TopTest do
     assert {0, _} = Os.await_exit!(port)
   end
 
-  @tag timeout: 120_000
+  @tag timeout: 600_000
   test "without a name the task shows the node that it runs in", nodes do
     carrier = "-pa #{@ebin} -proto_dist inet_rdma -inet_rdma move eager -setcookie #{@cookie}"
     expression = "true = Node.connect(:\"#{nodes.watched}\")"
@@ -94,7 +100,7 @@ defmodule InetRdma.TopTest do
     assert output =~ ~r"#{nodes.watched} +shm +up "
   end
 
-  @tag timeout: 120_000
+  @tag timeout: 600_000
   test "what cannot be shown is said in words, with status 1", nodes do
     refused = fn args ->
       {output, 1} = System.cmd("mix", ["inet_rdma.top" | args], stderr_to_stdout: true, env: [{"MIX_ENV", "test"}])
@@ -102,18 +108,22 @@ defmodule InetRdma.TopTest do
     end
 
     assert refused.([]) =~ "this node is not distributed"
-    assert refused.([nodes.watched, "--cookie", "another"]) =~ "cannot be reached: is it running, and is its cookie"
+
+    assert refused.([nodes.watched, "--cookie-file", cookie_file("another")]) =~
+             "cannot be reached: is it running, and is its cookie"
+
+    assert refused.([nodes.watched, "--cookie-file", "/none"]) =~ "--cookie-file /none: no such file or directory"
     assert refused.(["#{Os.node_name("top_nobody")}"]) =~ "cannot be reached"
     assert refused.([nodes.watched, nodes.plain]) =~ "one node, please"
     assert refused.([nodes.watched, "--interval", "0.0"]) =~ "must be more than 0"
   end
 
-  @tag timeout: 120_000
-  test "a node without the library has no links to show" do
+  @tag timeout: 600_000
+  test "a node without the library has no links to show", nodes do
     without = Os.node_name("top_without")
     args = ["-noinput", "-sname", without, "-setcookie", @cookie, "-eval", "io:format(\"ready~n\")."]
     Os.start!("erl", args) |> Os.await_line!(~r/^ready$/)
-    {output, 1} = System.cmd("mix", ["inet_rdma.top", without, "--cookie", @cookie], stderr_to_stdout: true)
+    {output, 1} = System.cmd("mix", ["inet_rdma.top", without, "--cookie-file", nodes.cookie], stderr_to_stdout: true)
     assert output =~ "#{without} has no inet_rdma in its code path"
   end
 end

@@ -33,7 +33,7 @@ def unpack(work, root, packages, alone=()):
 
 def wrap(otp, final, root, flags=()):
     """Gives each program of the folder of an OTP, which moves to `final`, the name NAME.arm64, and a script its name:
-    this host's kernel may not know programs of other machines. `root` has the libraries. The VM gets the flags."""
+    this host's kernel might not know programs of other machines. `root` has the libraries. The VM gets the flags."""
     _, programs = tree.programs(otp)
     for program in programs:
         if not program.is_symlink():

@@ -1,5 +1,6 @@
-%% A hook of Common Test that notes which driver carries each link of the test node, and writes the counts at the end to
-%% the file links beside the logs: OTP falls back to inet_tcp without a word if a suite gives -proto_dist again.
+%% A hook of Common Test that notes which driver carries each link of the test node, and writes the
+%% counts at the end to the file links beside the logs: OTP falls back to inet_tcp without a word if
+%% a suite gives -proto_dist again.
 -module(inet_rdma_otp_links).
 
 -export([id/1, init/2, terminate/1]).
@@ -10,7 +11,8 @@
 id(_Options) ->
     ?MODULE.
 
-%% A process that looks, and no subscriber of net_kernel: suites restart that, and count its subscribers.
+%% A process that looks, and no subscriber of net_kernel: suites restart that, and count its
+%% subscribers.
 -spec init(module(), [file:filename()]) -> {ok, {pid(), file:filename()}}.
 init(_Id, [File]) ->
     {ok, {spawn(fun() -> look(#{}) end), File}}.
@@ -23,9 +25,15 @@ terminate({Watch, File}) ->
         {'DOWN', Ref, process, Watch, Reason} ->
             error({no_links, Reason});
         {seen, Watch, Links} ->
-            Counts = maps:fold(fun(_, Driver, Sums) -> maps:update_with(Driver, fun(N) -> N + 1 end, 1, Sums) end,
-                               #{}, Links),
-            ok = file:write_file(File, [io_lib:format("~ts ~b~n", [Driver, N]) || {Driver, N} <- maps:to_list(Counts)])
+            Counts = maps:fold(
+                fun(_, Driver, Sums) -> maps:update_with(Driver, fun(N) -> N + 1 end, 1, Sums) end,
+                #{},
+                Links
+            ),
+            ok = file:write_file(File, [
+                io_lib:format("~ts ~b~n", [Driver, N])
+             || {Driver, N} <- maps:to_list(Counts)
+            ])
     end.
 
 look(Links) ->
@@ -36,7 +44,7 @@ look(Links) ->
         look(lists:foldl(fun note/2, Links, erlang:system_info(dist_ctrl)))
     end.
 
-%% A link that has ended meanwhile has no driver any more.
+%% A link that has ended meanwhile has no driver.
 note({_Node, Controller}, Links) when not is_map_key(Controller, Links) ->
     case driver(Controller) of
         undefined -> Links;

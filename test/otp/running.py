@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from sources import Unavailable
 
-# Of a suite. The slowest, global_SUITE, takes 11 minutes on two processors with a load of 25.
+# The time limit of a suite. The slowest, global_SUITE, takes 11 minutes on two processors with a load of 25.
 LIMIT_S = 2400
-# Of the cases' own limits, which are made for an idle machine.
+# The factor for the cases' own limits, which are made for an idle machine.
 MULTIPLY_TIMETRAPS = 3
 
 # The nodes have a network of their own: cases stop EPMD, start a second one, and give their nodes fixed names. All

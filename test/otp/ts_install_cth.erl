@@ -1,5 +1,5 @@
-%% The hook that OTP's suites name. Debian does not install OTP's own, which also compiles what the suites have in C.
-%% This one gives each case the names of nodes that its suite asks for.
+%% The hook that OTP's suites name. Debian does not install OTP's own, which also compiles what the
+%% suites have in C. This one gives each case the names of nodes that its suite asks for.
 -module(ts_install_cth).
 
 -export([id/1, init/2, pre_init_per_suite/3, pre_init_per_group/4, pre_init_per_testcase/4]).
@@ -26,6 +26,8 @@ pre_init_per_testcase(_Suite, _Case, Config, Count) ->
 
 with_names(Config, Count) ->
     [_Name, Host] = string:split(atom_to_list(node()), "@"),
-    Names = [list_to_atom(lists:concat(["otp_", erlang:unique_integer([positive]), "@", Host]))
-             || _ <- lists:seq(1, Count)],
+    Names = [
+        list_to_atom(lists:concat(["otp_", erlang:unique_integer([positive]), "@", Host]))
+     || _ <- lists:seq(1, Count)
+    ],
     lists:keystore(nodenames, 1, Config, {nodenames, Names}).

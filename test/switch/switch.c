@@ -94,12 +94,21 @@ static uint64_t now_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+static int namespace_at(const char *path) {
+    int there = open(path, O_RDONLY | O_CLOEXEC);
+    if (there < 0) fail(path);
+    return there;
+}
+
+static void enter(int there) {
+    if (setns(there, CLONE_NEWNET) < 0) fail("setns");
+    close(there);
+}
+
 static int tun(const char *namespace, const char *device) {
     char path[256];
     snprintf(path, sizeof path, "/run/netns/%s", namespace);
-    int there = open(path, O_RDONLY | O_CLOEXEC);
-    if (there < 0 || setns(there, CLONE_NEWNET) < 0) fail(path);
-    close(there);
+    enter(namespace_at(path));
     int fd = open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) fail("/dev/net/tun");
     struct ifreq request = {.ifr_flags = IFF_TUN | IFF_NO_PI};
@@ -149,7 +158,7 @@ static int parse(const uint8_t *data, size_t bytes, struct headers *headers) {
         memcpy(headers->to.bytes, data + 24, 16);
         length = 40;
         protocol = data[6];
-        // Of the link alone, or to several.
+        // Link-local or multicast addresses.
         if (data[8] == 0xfe || data[24] == 0xfe || data[24] == 0xff) return 0;
     } else {
         return 0;
@@ -302,10 +311,13 @@ int main(int argc, char **argv) {
     connections = calloc(CONNECTIONS, sizeof *connections);
     if (!connections) fail("calloc");
     struct pollfd polled[HOSTS + 1];
+    int own = namespace_at("/proc/self/ns/net");
     for (int host = 0; host < hosts; host++) {
         devices[host] = tun(argv[1 + 2 * host], argv[2 + 2 * host]);
         polled[host] = (struct pollfd){.fd = devices[host], .events = POLLIN};
     }
+    // Whoever ends all that runs on a host does not end the switch.
+    enter(own);
     polled[hosts] = (struct pollfd){.fd = 0, .events = POLLIN};
     // A timer may be so late; by default 50 us.
     prctl(PR_SET_TIMERSLACK, 1000);

@@ -9,6 +9,9 @@ defmodule Mix.Tasks.Compile.InetRdmaNative do
   A library that cannot be had is a warning: nodes start without it, and their links stay on TCP. With
   `INET_RDMA_REQUIRE_NATIVE=1` it is an error. An archive with a wrong checksum, and a build that fails, are errors.
 
+  Where the library of an earlier build stays, a node tries to load it: a library that does not fit the modules is a
+  warning.
+
   The script's output is shown as it comes. A failure or warning becomes a diagnostic that ends with what to do.
   Cargo itself knows what is up to date, so there is no manifest.
   """
@@ -17,13 +20,14 @@ defmodule Mix.Tasks.Compile.InetRdmaNative do
   @script Path.expand("../../../scripts/build-native", __DIR__)
   @prefix "inet_rdma: "
   @warning "warning: "
+  @stays "stays as it is"
 
   @impl Mix.Task.Compiler
   def run(_args) do
     port = Port.open({:spawn_executable, @script}, [:binary, :exit_status, :stderr_to_stdout, {:line, 4096}])
 
     case stream(port, []) do
-      {0, said} -> {:ok, said |> Enum.drop_while(&(not is_warning(&1))) |> warnings()}
+      {0, said} -> {:ok, warnings(Enum.drop_while(said, &(not is_warning(&1)))) ++ earlier_library(said)}
       {status, said} -> {:error, [diagnostic(:error, status, said)]}
     end
   end
@@ -35,6 +39,27 @@ defmodule Mix.Tasks.Compile.InetRdmaNative do
 
   defp warnings([first | rest]),
     do: [diagnostic(:warning, 0, [String.replace(first, @warning, "", global: false) | rest])]
+
+  # A node of its own, as the library stays mapped in a VM that has loaded it.
+  @load """
+  case inet_rdma_nif:load() of
+      ok -> halt(0);
+      {error, Reason} -> io:put_chars(inet_rdma:format_error(Reason)), halt(1)
+  end.
+  """
+
+  defp earlier_library(said) do
+    erl = Path.join([:code.root_dir(), "bin", "erl"])
+    args = ["-noinput", "-boot", "start_clean", "-pa", Mix.Project.compile_path(), "-eval", @load]
+
+    with true <- Enum.any?(said, &String.contains?(&1, @stays)), {why, 1} <- System.cmd(erl, args) do
+      said = ["nodes cannot load the native library of an earlier build, and their links stay on TCP: " <> why]
+      IO.puts(:stderr, [@prefix, @warning | said])
+      [diagnostic(:warning, 0, said)]
+    else
+      _none_or_loaded -> []
+    end
+  end
 
   # Shows each line at once; keeps the script's own, which say what is wrong and what to do.
   defp stream(port, said) do

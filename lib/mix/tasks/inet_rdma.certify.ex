@@ -22,7 +22,7 @@ defmodule Mix.Tasks.InetRdma.Certify do
       the path, or a message is lost or damaged; the first such size is named.
     * `speed`, of each path: rpc of 100 processes, round trip, messages of 1 KiB and of 1 MiB, over the link and over
       inet_tcp between the same addresses, in turn in each round. FAIL if the median of the rounds' ratios is below
-      0.5 (over a software device 0.05).
+      0.5 (over a software device 0.05), or what `--least-speed` says.
     * `survival`, of each path: the link's TCP connection is cut about each second, under calls, numbered messages,
       links and monitors. FAIL if anything is lost, doubled, reordered, damaged or failed, and at a nodedown.
     * `soak`, of each path: three nodes under that traffic, with cuts, disconnects, a node killed and started again, one

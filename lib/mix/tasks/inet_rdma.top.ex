@@ -6,7 +6,7 @@ defmodule Mix.Tasks.InetRdma.Top do
   carried as it is. Busiest first. A link that no path carries at the moment has the state `suspended`, one whose path
   does not answer the state `suspected`.
 
-      mix inet_rdma.top [NODE] [--cookie COOKIE] [--interval SECONDS] [--count TABLES]
+      mix inet_rdma.top [NODE] [--cookie-file FILE] [--interval SECONDS] [--count TABLES]
 
   `NODE` is a running node, with inet_rdma in its code path; without a host, one of this host. The task connects to it
   over TCP as a hidden node without a name of its own, as a remote shell does, and leaves it as it is. Without `NODE` it
@@ -14,12 +14,13 @@ defmodule Mix.Tasks.InetRdma.Top do
 
       elixir --erl "-pa EBIN -proto_dist inet_rdma" --sname a -S mix do app.start + inet_rdma.top
 
-  In a terminal the table is drawn anew until q and Enter are typed. Elsewhere one table is printed.
+  In a terminal the table is drawn again and again until q and Enter are typed. Elsewhere one table is printed.
 
   ## Options
 
-    * `--cookie` - the node's cookie; default: that of this user's `~/.erlang.cookie`
-    * `--interval` - seconds between two looks at the links, and so the time that rates are of; default 2
+    * `--cookie-file` - a file with the node's cookie, such as a release's `releases/COOKIE`; default: this user's
+      `~/.erlang.cookie`. A cookie on a command line could be read by every user of the host
+    * `--interval` - seconds between two readings of the links, and so the time that rates are of; default 2
     * `--count` - end after so many tables; default: none in a terminal, elsewhere 1
   """
   use Mix.Task
@@ -28,7 +29,7 @@ defmodule Mix.Tasks.InetRdma.Top do
 
   # Builds the library.
   @requirements ["app.config"]
-  @switches [cookie: :string, interval: :float, count: :integer]
+  @switches [cookie_file: :string, interval: :float, count: :integer]
 
   @impl Mix.Task
   def run(args) do
@@ -40,10 +41,19 @@ defmodule Mix.Tasks.InetRdma.Top do
     if interval_ms < 1 or (count != :infinity and count < 1),
       do: Mix.raise("--interval and --count must be more than 0")
 
-    node = connect(names, options[:cookie])
+    node = connect(names, cookie(options[:cookie_file]))
     first = Top.sample!(node)
     _ = if live, do: start_live(node, first)
     watch(node, first, interval_ms, live, count)
+  end
+
+  defp cookie(nil), do: nil
+
+  defp cookie(file) do
+    case File.read(file) do
+      {:ok, text} -> text |> String.trim() |> String.to_atom()
+      {:error, reason} -> Mix.raise("--cookie-file #{file}: #{:file.format_error(reason)}")
+    end
   end
 
   defp connect([], nil) do
@@ -51,16 +61,18 @@ defmodule Mix.Tasks.InetRdma.Top do
     node()
   end
 
-  defp connect([], _cookie), do: Mix.raise("--cookie goes with the name of a node")
+  defp connect([], _cookie), do: Mix.raise("--cookie-file goes with the name of a node")
 
   defp connect([name], cookie) do
     node = full_name(name)
     domain = if name |> String.split("@") |> List.last() |> String.contains?("."), do: :longnames, else: :shortnames
     unless Node.alive?(), do: start_distribution(domain)
-    if cookie, do: Node.set_cookie(node, String.to_atom(cookie))
+    if cookie, do: Node.set_cookie(node, cookie)
 
     unless Node.connect(node) do
-      Mix.raise("#{node} cannot be reached: is it running, and is its cookie that of --cookie or ~/.erlang.cookie?")
+      Mix.raise(
+        "#{node} cannot be reached: is it running, and is its cookie that of --cookie-file or ~/.erlang.cookie?"
+      )
     end
 
     node

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use inet_rdma_engine::attempt::{self, Attempt, Made, Notify, Outcome};
 use inet_rdma_fabric::{Fabric, FabricError, FabricName, ListenOptions, Parameters};
-use inet_rdma_fabric_shm::directory::{SharedDirectory, SocketName};
+use inet_rdma_fabric_shm::directory::SharedDirectory;
+use inet_rdma_fabric_shm::socket_name::SocketName;
 use inet_rdma_socket::auto::AutoFabric;
 use rustler::{Atom, Binary, Encoder, Env, NewBinary, NifResult, OwnedEnv, Resource, ResourceArc, Term};
 
@@ -14,7 +15,7 @@ use crate::atoms;
 use crate::clocks;
 use crate::config::Config;
 use crate::connection::establish;
-use crate::named::ByName;
+use crate::names::ByName;
 use crate::protection::ProtectionOption;
 use crate::registry::next_id;
 use crate::terms;
@@ -113,8 +114,8 @@ fn connecting<'a>(
     }
 }
 
-/// `expect_shm(Token, TimeoutMs, Config) -> {ok, Attempt, Id, Port} | {error, Reason}`: waits for the peer whose hello
-/// has this token, at the listener that all such attempts of the node share. No message tells of the outcome unless
+/// `expect_shm(Token, TimeoutMs, Config) -> {ok, Attempt, Id, Name} | {error, Reason}`: waits for the peer whose hello
+/// has this token, at the listener that all such attempts of the node share. No message reports the outcome unless
 /// [`notify`] asks for it.
 ///
 /// Makes no system call, except that the first call opens the listener.
@@ -124,27 +125,49 @@ fn expect_shm<'a>(env: Env<'a>, token: u64, timeout_ms: u64, config: Config) -> 
     let id = next_id();
     let timeout = Duration::from_millis(timeout_ms);
     let expected = Attempt::expect_shm(&config.parameters(id, token), timeout);
+    let expected = expected.map(|(attempt, name)| (attempt, name.to_string()));
     Ok(expecting(env, id, config, expected))
 }
 
-/// `shm_file(Directory, Users, Config) -> {ok, Name} | {error, Reason}`: the name of this node's socket file in a
+/// `connect_shm(Name, Token, TimeoutMs, Config) -> {ok, Attempt, Id} | {error, Reason}`: as [`connect`], to the attempt
+/// of [`expect_shm`] of the node of this network namespace that has this name.
+///
+/// Never blocks.
+#[rustler::nif]
+fn connect_shm<'a>(env: Env<'a>, name: &str, token: u64, timeout_ms: u64, config: Config) -> NifResult<Term<'a>> {
+    check_token(token)?;
+    let name: SocketName = name.parse().map_err(|_| rustler::Error::BadArg)?;
+    Ok(connecting(env, token, timeout_ms, config, move |parameters, left| {
+        attempt::connect_to(&name, parameters, left)
+    }))
+}
+
+/// `shm_file(Directory, Users) -> {ok, Name} | {error, Reason}`: the name of this node's socket file in a
 /// directory that containers share. Through it a peer of another network namespace reaches the attempts of
 /// [`expect_shm`]. Makes the file if it is missing. Processes of this node's user and of `Users` may connect.
 ///
 /// Reads the directory: not for a normal scheduler.
 #[rustler::nif(schedule = "DirtyIo")]
-fn shm_file<'a>(env: Env<'a>, directory: Binary<'a>, users: Vec<u32>, config: Config) -> Term<'a> {
+fn shm_file<'a>(env: Env<'a>, directory: Binary<'a>, users: Vec<u32>) -> Term<'a> {
     let directory = SharedDirectory::new(&directory, users);
-    let name = Attempt::expect_in(&directory, &config.parameters(0, 0)).map(|name| name.to_string());
+    let name = Attempt::expect_in(&directory).map(|name| name.to_string());
     name.map_err(|error| terms::fabric_error(env, &error)).encode(env)
 }
 
-/// `check_shm_directory(Directory, Users, Config) -> ok | {error, Reason}`: whether [`shm_file`] would make a file in
+/// `find_shm_file({Directory, Users, Name}) -> boolean()`: whether the directory has something of this name, and so is
+/// that of a peer which has told the name. [`connect_shm_file`] checks what it is.
+#[rustler::nif(schedule = "DirtyIo")]
+fn find_shm_file((directory, users, name): (Binary<'_>, Vec<u32>, &str)) -> NifResult<bool> {
+    let name: SocketName = name.parse().map_err(|_| rustler::Error::BadArg)?;
+    Ok(SharedDirectory::new(&directory, users).has(&name))
+}
+
+/// `check_shm_directory(Directory, Users) -> ok | {error, Reason}`: whether [`shm_file`] would make a file in
 /// this directory.
 #[rustler::nif(schedule = "DirtyIo")]
-fn check_shm_directory<'a>(env: Env<'a>, directory: Binary<'a>, users: Vec<u32>, config: Config) -> Term<'a> {
+fn check_shm_directory<'a>(env: Env<'a>, directory: Binary<'a>, users: Vec<u32>) -> Term<'a> {
     let directory = SharedDirectory::new(&directory, users);
-    let checked = Attempt::check_directory(&directory, &config.parameters(0, 0));
+    let checked = Attempt::check_directory(&directory);
     terms::done(env, checked, terms::fabric_error)
 }
 
@@ -209,9 +232,14 @@ fn expect<'a>(
     Ok(expecting(env, id, config, expected))
 }
 
-fn expecting<'a>(env: Env<'a>, id: u64, config: Config, expected: Result<(Attempt, u16), FabricError>) -> Term<'a> {
+fn expecting<'a>(
+    env: Env<'a>,
+    id: u64,
+    config: Config,
+    expected: Result<(Attempt, impl Encoder), FabricError>,
+) -> Term<'a> {
     match expected {
-        Ok((attempt, port)) => (atoms::ok(), resource(id, attempt, config), id, port).encode(env),
+        Ok((attempt, place)) => (atoms::ok(), resource(id, attempt, config), id, place).encode(env),
         Err(error) => failed(env, &error),
     }
 }

@@ -1,5 +1,6 @@
 //! The clocks that tell whether this node's machine ran.
 
+use std::io::ErrorKind;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
@@ -12,30 +13,48 @@ const HARDWARE_CLOCK: &str = "/sys/class/rtc/rtc0/since_epoch";
 /// Milliseconds.
 #[derive(NifMap)]
 struct Clocks {
-    /// Stands still while the machine is suspended.
+    /// Stands still while the machine sleeps.
     monotonic: i64,
     /// Goes on then.
     boottime: i64,
     /// Jumps when it is set.
     realtime: i64,
-    /// 0: there is none, or it cannot be read.
+}
+
+/// Milliseconds.
+#[derive(NifMap)]
+struct MachineClocks {
+    boottime: i64,
+    /// Jumps when it is set.
+    realtime: i64,
+    /// 0: there is none. -1: it cannot be read.
     hardware: i64,
 }
 
-/// `clocks() -> #{monotonic := Ms, boottime := Ms, realtime := Ms, hardware := Ms}`.
+/// `clocks() -> #{monotonic := Ms, boottime := Ms, realtime := Ms}`: reads all at once, without a system call.
+#[rustler::nif]
+fn clocks() -> Clocks {
+    Clocks {
+        monotonic: milliseconds(clock_gettime(ClockId::Monotonic)),
+        boottime: milliseconds(clock_gettime(ClockId::Boottime)),
+        realtime: milliseconds(clock_gettime(ClockId::Realtime)),
+    }
+}
+
+/// `machine_clocks() -> #{boottime := Ms, realtime := Ms, hardware := Ms}`: reads all at once.
 ///
 /// The hardware clock may take a millisecond. Not for a normal scheduler.
 #[rustler::nif(schedule = "DirtyIo")]
-fn clocks() -> Clocks {
-    let [monotonic, boottime, realtime] =
-        [ClockId::Monotonic, ClockId::Boottime, ClockId::Realtime].map(|clock| milliseconds(clock_gettime(clock)));
-    let seconds = std::fs::read_to_string(HARDWARE_CLOCK).ok();
-    let seconds = seconds.and_then(|text| text.trim_end().parse::<i64>().ok());
-    Clocks {
-        monotonic,
-        boottime,
-        realtime,
-        hardware: seconds.unwrap_or(0).saturating_mul(1000),
+fn machine_clocks() -> MachineClocks {
+    let hardware = match std::fs::read_to_string(HARDWARE_CLOCK) {
+        Ok(text) => text.trim_end().parse::<i64>().map_or(-1, |s| s.saturating_mul(1000)),
+        Err(error) if error.kind() == ErrorKind::NotFound => 0,
+        Err(_) => -1,
+    };
+    MachineClocks {
+        boottime: milliseconds(clock_gettime(ClockId::Boottime)),
+        realtime: milliseconds(clock_gettime(ClockId::Realtime)),
+        hardware,
     }
 }
 

@@ -13,7 +13,7 @@ use inet_rdma_stream::{Limits, Mode};
 use parking_lot::Mutex;
 use rustler::{Env, NifMap, Term};
 
-use crate::named::{ByName, Named, named};
+use crate::names::{ByName, Named, named};
 use crate::terms::atom;
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use rustler::{Atom, Encoder, Env, LocalPid, Monitor, NifResult, Resource, Resour
 
 use crate::atoms;
 use crate::config::{Config, pollers};
-use crate::kept::KeptTerm;
+use crate::kept_term::KeptTerm;
 use crate::messages;
 use crate::receipt::Receipt;
 use crate::registry::{self, Registered};

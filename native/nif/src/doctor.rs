@@ -7,7 +7,7 @@ use inet_rdma_verbs::{Transport, VerbsError};
 use rustler::{Encoder, Env, Term};
 
 use crate::atoms;
-use crate::named::{ByName, named};
+use crate::names::{ByName, named};
 use crate::terms;
 
 named!(Transport {
@@ -16,7 +16,7 @@ named!(Transport {
 });
 
 /// `#{name, transport, firmware, limits, ports}` of a device that answers; `inet_rdma_verbs::device` says what each is.
-fn look<'a>(env: Env<'a>, device: Device<'_>) -> Result<Term<'a>, VerbsError> {
+fn facts<'a>(env: Env<'a>, device: Device<'_>) -> Result<Term<'a>, VerbsError> {
     let limits = device.limits()?;
     let ports = (1..=limits.ports).map(|number| {
         let port = device.port(number)?;
@@ -51,7 +51,7 @@ fn refused<'a>(env: Env<'a>, name: &str, why: &VerbsError) -> Term<'a> {
 
 fn found(env: Env<'_>, opened: Result<OpenDevice, Unopened>) -> Term<'_> {
     match opened {
-        Ok(open) => look(env, open.device()).unwrap_or_else(|why| refused(env, &open.device().name(), &why)),
+        Ok(open) => facts(env, open.device()).unwrap_or_else(|why| refused(env, &open.device().name(), &why)),
         Err(Unopened { name, refusal }) => refused(env, &name, &refusal),
     }
 }

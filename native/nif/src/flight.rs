@@ -27,8 +27,8 @@ extern "C" fn write_last() {
     inet_rdma_flight::flush(LAST_WRITE);
 }
 
-/// `flight_start(Directories, Node, Bytes) -> ok | {error, Why}`: starts the recorder of this VM, unless it runs. Its
-/// file will be in the first directory that exists.
+/// `flight_start(Directories, Node, Bytes) -> ok | {error, Why}`: starts the recorder of this VM; one that runs gets
+/// the node's name. Its file will be in the first directory where it can be made.
 #[rustler::nif]
 fn flight_start<'a>(env: Env<'a>, directories: Vec<Binary<'a>>, node: &str, bytes: u64) -> Term<'a> {
     static AT_EXIT: Once = Once::new();
@@ -71,6 +71,15 @@ fn flight_record<'a>(
         None => atoms::ok().encode(env),
         Some(Report::Failed(why)) => (atoms::failed(), binary(env, why.as_bytes())).encode(env),
         Some(Report::Written { failures }) => (atoms::written(), failures).encode(env),
+    }
+}
+
+/// `flight_file() -> Path | none`: the path of the recorder's file, if it is made.
+#[rustler::nif]
+fn flight_file(env: Env<'_>) -> Term<'_> {
+    match inet_rdma_flight::file() {
+        None => atoms::none().encode(env),
+        Some(path) => binary(env, path.as_os_str().as_bytes()),
     }
 }
 

@@ -9,20 +9,21 @@ mod attempt;
 mod clocks;
 mod config;
 mod connection;
+mod cookie;
 #[cfg(feature = "verbs")]
 mod doctor;
 #[cfg(not(feature = "verbs"))]
 #[path = "doctor_left_out.rs"]
 mod doctor;
 mod flight;
-mod guard;
 mod identity;
-mod kept;
-mod keys;
+mod interface;
+mod kept_term;
 mod link;
 mod listener;
 mod messages;
-mod named;
+mod multipath;
+mod names;
 mod packets;
 mod posting;
 mod protection;
@@ -32,8 +33,10 @@ mod registry;
 mod statistics;
 mod terms;
 mod timeslice;
+mod tls_owner;
 mod transfer;
 mod user;
+mod witness;
 
 /// All atoms that Erlang and this library exchange.
 mod atoms {
@@ -44,9 +47,9 @@ mod atoms {
         inet_rdma_sent, inet_rdma_received, too_late,
         inet_rdma, inet_rdma_closed, inet_rdma_error, inet_rdma_passive,
         none, trusted, windows, verbs, log, warning, einval, badarg, emsgsize, enobufs, no_memory,
-        cipher, send_key, receive_key, rekey_bytes, aes_256_gcm, chacha20_poly1305, key_due, ended, tls_gone,
-        key_message, failed, written,
+        cipher, send_key, receive_key, rekey_bytes, rekey_seconds, aes_256_gcm, chacha20_poly1305, ended, tls_gone,
+        tls_bytes, failed, written, present, absent,
     }
 }
 
-rustler::init!("inet_rdma_nif");
+rustler::init!("inet_rdma_nif", load = interface::fits);

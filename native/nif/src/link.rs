@@ -20,7 +20,8 @@ use crate::protection::ProtectionOption;
 use crate::registry::{self, Registered};
 use crate::terms;
 
-/// The resource behind the Erlang term `Link`: the connection of a port, which also tells of it after the port's end.
+/// The resource behind the Erlang term `Link`: the connection of a port, which answers questions about it after the
+/// port's end, too.
 pub struct LinkResource {
     id: u64,
     state: Mutex<State>,
@@ -36,14 +37,6 @@ enum State {
 impl Resource for LinkResource {}
 
 impl LinkResource {
-    /// The connection; None: the resource has released it.
-    pub fn connection(&self) -> Option<Arc<Connection>> {
-        match &*self.state.lock() {
-            State::Held(registered) => Some(Arc::clone(&registered.connection)),
-            State::Released(_) => None,
-        }
-    }
-
     fn closed(&self) -> Option<Closed> {
         match &*self.state.lock() {
             State::Held(registered) => registered.connection.closed(),
@@ -124,7 +117,7 @@ fn establish(
             reader,
             writer,
             noted,
-            never_looks: config.polling.0 == PollingOption::Event,
+            never_polls: config.polling.0 == PollingOption::Event,
             listed: Arc::clone(&registered) as _,
         },
     );
@@ -165,9 +158,9 @@ fn features() -> Vec<Atom> {
     }
 }
 
-/// `loaded() -> boolean()`: whether the VM's driver is of this library, too.
+/// `has_driver() -> boolean()`: whether the VM's driver is of this library, too.
 #[rustler::nif]
-fn loaded() -> bool {
+fn has_driver() -> bool {
     handover::has_driver()
 }
 

@@ -30,7 +30,7 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // SAFETY: by the type's invariant; nothing refers to the binary any more.
+        // SAFETY: by the type's invariant; nothing refers to the binary now.
         unsafe { enif_release_binary(&raw mut self.0) };
     }
 }
@@ -81,10 +81,10 @@ fn landed<'a>(env: Env<'a>, buffer: LandingBuffer, range: std::ops::Range<usize>
     let resource = ResourceArc::new(Landed(buffer));
     // SAFETY: the range lies inside the buffer (the connection made it so), and the buffer lives as long as the
     // resource, which the binary keeps alive. The bytes do not change: a landed buffer is handed over in three cases.
-    // Its window is closed, and the device lets the peer write no more. Or the peer is a process of the same user over
-    // shm, or the option `zero_copy` is `always`: such a peer writes here again only if it breaks the protocol. The
-    // process of the same user could change this process's memory in other ways as well; a user who sets `always`
-    // trusts the peer.
+    // Its window is closed, and the device no longer lets the peer write. Or the peer is a process of the same user
+    // over shm, or the option `zero_copy` is `always`: such a peer writes here again only if it breaks the protocol.
+    // A process of the same user can change this process's memory in other ways, too. With `always` the user trusts the
+    // peer.
     let binary = unsafe {
         resource.make_binary_unsafe(env, |landed| {
             std::slice::from_raw_parts(landed.0.as_ptr().add(range.start), range.len())

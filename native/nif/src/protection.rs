@@ -1,14 +1,17 @@
 //! How a connection is sealed from its start.
 
-use inet_rdma_records::{BYTES_MAX, Cipher, Key, Protection};
+use std::time::Duration;
+
+use inet_rdma_records::{BYTES_MAX, Cipher, Key, Protection, Renewal};
 use rustler::{Atom, Binary, Decoder, NifResult, Term};
 
 use crate::atoms;
 
-/// The value of `rekey_bytes` if the map lacks that key: a quarter of the bytes that a key may seal.
-const REKEY_BYTES: u64 = BYTES_MAX / 4;
+/// The value of `rekey_bytes` if the map lacks that key: half of the bytes that a key may seal.
+const REKEY_BYTES: u64 = BYTES_MAX / 2;
 
-/// `none | #{cipher := Cipher, send_key := <<_:256>>, receive_key := <<_:256>>, rekey_bytes => pos_integer()}`
+/// `none | #{cipher := Cipher, send_key := <<_:256>>, receive_key := <<_:256>>, rekey_bytes => pos_integer(),
+/// rekey_seconds => non_neg_integer()}`; 0 seconds, or none: no limit
 pub struct ProtectionOption(pub Option<Protection>);
 
 impl<'a> Decoder<'a> for ProtectionOption {
@@ -21,9 +24,17 @@ impl<'a> Decoder<'a> for ProtectionOption {
             cipher: cipher(field(atoms::cipher())?)?,
             send_key: key(field(atoms::send_key())?)?,
             receive_key: key(field(atoms::receive_key())?)?,
-            rekey_bytes: match field(atoms::rekey_bytes()) {
-                Ok(bytes) => bytes.decode()?,
-                Err(_) => REKEY_BYTES,
+            renewal: Renewal {
+                bytes: match field(atoms::rekey_bytes()) {
+                    Ok(bytes) => bytes.decode()?,
+                    Err(_) => REKEY_BYTES,
+                },
+                age: match field(atoms::rekey_seconds()) {
+                    Ok(seconds) => Some(seconds.decode()?)
+                        .filter(|seconds| *seconds > 0)
+                        .map(Duration::from_secs),
+                    Err(_) => None,
+                },
             },
         };
         // With equal keys a record of one direction could be replayed in the other.

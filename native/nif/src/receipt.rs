@@ -1,4 +1,5 @@
-//! The data that an operation keeps of its caller: the process to tell of its end, and the binaries of a send.
+//! The data that an operation keeps of its caller: the process that gets the message of its end, and the binaries of a
+//! send.
 
 use inet_rdma_assembly::Gather;
 use inet_rdma_socket::stream_socket::Parcel;
@@ -8,7 +9,7 @@ use rustler::{Binary, Env, LocalPid, NifResult, OwnedEnv, Term};
 use crate::messages;
 
 pub struct Receipt {
-    /// Keeps all of them. Of a reference-counted binary it keeps a reference, no copy.
+    /// Keeps all of them; a reference-counted binary by a reference, without a copy.
     env: OwnedEnv,
     /// None: no process waits for the end.
     poster: Option<Poster>,

@@ -4,7 +4,7 @@ use inet_rdma_engine::attempt::AttemptError;
 use inet_rdma_engine::connection::{Closed, ContentsViolation};
 use inet_rdma_fabric::{DirectoryFault, Errno, FabricError, Lack, Misbehaviour, Rejection};
 use inet_rdma_port::errno_name;
-use inet_rdma_records::{KeyRefused, UsedUp, Violation as RecordViolation};
+use inet_rdma_records::Violation as RecordViolation;
 use inet_rdma_socket::stream_socket::Refused;
 use inet_rdma_stream::{LimitsError, PROTOCOL_VERSION, RemoteAddress, Violation, WireError};
 use rustler::types::atom::Atom;
@@ -81,8 +81,7 @@ shapes! {
         Closed::PeerMisbehaved(how) => peer_misbehaved(misbehaviour(env, how)),
         Closed::RecordsViolated(how) => peer_misbehaved(record_violation(env, how)),
         Closed::ContentsViolated(how) => peer_misbehaved(contents_violation(env, how)),
-        Closed::KeyUsedUp(UsedUp { generation }) => key_used_up(generation),
-        Closed::NoNewKeys => tls_gone,
+        Closed::TlsGone => tls_gone,
         Closed::HalfSent => half_sent,
         Closed::NoMemory(bytes) => no_memory(bytes),
     }
@@ -104,6 +103,7 @@ shapes! {
         FabricError::WrongToken => wrong_token,
         FabricError::Refused(_) => econnrefused,
         FabricError::PortsTaken { .. } => eaddrinuse,
+        FabricError::PortHeld { port, user, .. } => port_held(port, user_or_none(env, *user)),
         FabricError::TimedOut => etimedout,
         FabricError::QueueFull => enobufs,
         FabricError::BacklogFull => enobufs,
@@ -163,7 +163,7 @@ shapes! {
 shapes! {
     fn contents_violation(env, ContentsViolation), CONTENTS_VIOLATIONS {
         ContentsViolation::PacketTooLarge { bytes, max } => packet_too_large(bytes, max),
-        ContentsViolation::KeyMessage => key_message,
+        ContentsViolation::TlsBytes => tls_bytes,
     }
 }
 
@@ -175,15 +175,6 @@ shapes! {
         RecordViolation::KeyGeneration { said, present } => key_generation(said, present),
         RecordViolation::RecordForged { sequence } => record_forged(sequence),
         RecordViolation::ControlForged { sequence } => control_forged(sequence),
-    }
-}
-
-shapes! {
-    /// Why a new key is not taken.
-    pub fn key_refused(env, KeyRefused), KEYS_REFUSED {
-        KeyRefused::Plain => not_sealed,
-        KeyRefused::Generation { said, next } => key_out_of_turn(said, next),
-        KeyRefused::TooMany(keys) => too_many_keys(keys),
     }
 }
 
@@ -313,8 +304,15 @@ fn limit_bytes(env: Env<'_>, limit: Option<u64>) -> Term<'_> {
     }
 }
 
+fn user_or_none(env: Env<'_>, user: Option<u32>) -> Term<'_> {
+    match user {
+        Some(user) => user.encode(env),
+        None => atoms::none().encode(env),
+    }
+}
+
 /// `reason_shapes() -> [{Group, [{Name, Fields}]}]`: each reason that this library can give, by the name of its tuple
-/// and the number of fields behind it. A test makes sure that `inet_rdma_error` has a text for each.
+/// and the number of its fields. A test makes sure that `inet_rdma_error` has a text for each.
 #[rustler::nif]
 fn reason_shapes(env: Env<'_>) -> Vec<(Term<'_>, Vec<(Term<'_>, usize)>)> {
     let groups = [
@@ -322,7 +320,6 @@ fn reason_shapes(env: Env<'_>) -> Vec<(Term<'_>, Vec<(Term<'_>, usize)>)> {
         ("reason", FABRIC_ERRORS),
         ("reason", ATTEMPT_ERRORS),
         ("misbehaviour", MISBEHAVIOURS),
-        ("reason", KEYS_REFUSED),
         ("misbehaviour", CONTENTS_VIOLATIONS),
         ("misbehaviour", RECORD_VIOLATIONS),
         ("misbehaviour", VIOLATIONS),

@@ -1,8 +1,8 @@
 //! The processes of a connection, and the messages that they get.
 //!
-//! `{'$inet_rdma', Id, readable | writable}` to processes that wait in a call, `{'$inet_rdma', Id, key_due | ended}` to
-//! the guard; `{inet_rdma_sent | inet_rdma_received, Socket, Reference, Result}` to the process that posted; in active
-//! mode `{inet_rdma, Socket, Data}` and the other messages of active mode to the socket's owner.
+//! `{'$inet_rdma', Id, readable | writable}` to processes that wait in a call, `{'$inet_rdma', Id, ended}` to
+//! the TLS owner; `{inet_rdma_sent | inet_rdma_received, Socket, Reference, Result}` to the process that posted; in
+//! active mode `{inet_rdma, Socket, Data}` and the other messages of active mode to the socket's owner.
 
 use inet_rdma_assembly::Received;
 use inet_rdma_engine::connection::Closed;
@@ -22,17 +22,15 @@ pub struct User {
     id: u64,
     pub readers: Mutex<Vec<LocalPid>>,
     pub writers: Mutex<Vec<LocalPid>>,
-    guarded: Mutex<Guarded>,
+    owned: Mutex<Owned>,
 }
 
-/// The messages that the guard of a stream gets, once each.
+/// The message that the TLS owner of a stream gets, once.
 #[derive(Default)]
-struct Guarded {
-    /// The sending key nears its limit, and the guard was not told yet.
-    is_key_due: bool,
-    /// The connection is over, and the guard was not told yet.
+struct Owned {
+    /// The connection is over, and the owner was not told yet.
     is_over: bool,
-    guard: Option<LocalPid>,
+    owner: Option<LocalPid>,
 }
 
 impl User {
@@ -41,7 +39,7 @@ impl User {
             id,
             readers: Mutex::default(),
             writers: Mutex::default(),
-            guarded: Mutex::default(),
+            owned: Mutex::default(),
         }
     }
 
@@ -51,21 +49,17 @@ impl User {
         self.writers.lock().retain(|waiter| *waiter != pid);
     }
 
-    /// Makes this process the guard: it is told when the sending key nears its limit, and of the end.
-    pub fn guard(&self, pid: LocalPid) {
-        self.guarded.lock().guard = Some(pid);
-        self.tell_guard();
+    /// Makes this process the owner, which gets a message at the end.
+    pub fn set_owner(&self, pid: LocalPid) {
+        self.owned.lock().owner = Some(pid);
+        self.tell_owner();
     }
 
-    fn tell_guard(&self) {
-        let mut guarded = self.guarded.lock();
-        let Some(pid) = guarded.guard else { return };
-        let events = [
-            (std::mem::take(&mut guarded.is_key_due), atoms::key_due()),
-            (std::mem::take(&mut guarded.is_over), atoms::ended()),
-        ];
-        for (_, event) in events.into_iter().filter(|(is_due, _)| *is_due) {
-            messages::send(&pid, |env| (atoms::event(), self.id, event).encode(env));
+    fn tell_owner(&self) {
+        let mut owned = self.owned.lock();
+        let Some(pid) = owned.owner else { return };
+        if std::mem::take(&mut owned.is_over) {
+            messages::send(&pid, |env| (atoms::event(), self.id, atoms::ended()).encode(env));
         }
     }
 
@@ -96,14 +90,9 @@ impl StreamNotifier for User {
         self.wake(&self.writers, atoms::writable());
     }
 
-    fn key_due(&self) {
-        self.guarded.lock().is_key_due = true;
-        self.tell_guard();
-    }
-
     fn over(&self) {
-        self.guarded.lock().is_over = true;
-        self.tell_guard();
+        self.owned.lock().is_over = true;
+        self.tell_owner();
     }
 
     fn sent(&self, receipt: Receipt, result: Result<usize, Closed>) {

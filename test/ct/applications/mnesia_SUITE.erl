@@ -1,4 +1,5 @@
-%% Mnesia on three nodes: tables are replicated, a killed node is survived, and it catches up when it is back.
+%% Mnesia on three nodes: tables are replicated, a killed node is survived, and it catches up when
+%% it is back.
 -module(mnesia_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -35,7 +36,8 @@ replicates_and_survives_a_killed_node(Config) ->
     [?assertEqual([1, 2, 3], keys(Node)) || Node <- Nodes],
     inet_rdma_test_node:kill(C),
     inet_rdma_test_wait:until(others_go_on_without_it, 20000, fun() ->
-        lists:sort(call(A, mnesia, system_info, [running_db_nodes])) =:= lists:sort([name(A), name(B)])
+        lists:sort(call(A, mnesia, system_info, [running_db_nodes])) =:=
+            lists:sort([name(A), name(B)])
     end),
     [write(Node, Key) || {Node, Key} <- [{A, 4}, {B, 5}]],
     [?assertEqual([1, 2, 3, 4, 5], keys(Node)) || Node <- [A, B]],

@@ -4,8 +4,22 @@
 -include_lib("stdlib/include/assert.hrl").
 
 -export([all/0, groups/0, suite/0, init_per_group/2, end_per_group/2]).
--export([ping/1, full_mesh/1, rpc/1, erpc/1, spawn/1, spawn_request/1, links/1, monitors/1]).
--export([exit_reason_of_10_mb/1, global_names/1, process_groups/1, sys_of_a_remote_process/1]).
+-export([
+    each_node_answers_a_ping/1,
+    each_node_sees_all_others/1,
+    rpc_answers_and_fails/1,
+    erpc_answers_and_raises/1,
+    spawn_runs_a_process_there/1,
+    spawn_request_is_answered/1,
+    links_break_with_the_reason/1,
+    monitors_fire_with_the_reason/1
+]).
+-export([
+    exit_reason_of_10_mb/1,
+    global_names_are_known_to_all_nodes/1,
+    process_groups_have_members_of_all_nodes/1,
+    sys_of_a_remote_process/1
+]).
 -export([node_monitors_fire_once/1, global_name_moves_after_node_death/1]).
 
 suite() ->
@@ -15,9 +29,21 @@ all() ->
     [{group, Group} || Group <- [two_nodes, three_nodes, four_nodes, five_nodes]].
 
 groups() ->
-    Everywhere = [ping, full_mesh, rpc, erpc, spawn, global_names, process_groups],
+    Everywhere = [
+        each_node_answers_a_ping,
+        each_node_sees_all_others,
+        rpc_answers_and_fails,
+        erpc_answers_and_raises,
+        spawn_runs_a_process_there,
+        global_names_are_known_to_all_nodes,
+        process_groups_have_members_of_all_nodes
+    ],
     Pair = [
-        spawn_request, links, monitors, exit_reason_of_10_mb, sys_of_a_remote_process
+        spawn_request_is_answered,
+        links_break_with_the_reason,
+        monitors_fire_with_the_reason,
+        exit_reason_of_10_mb,
+        sys_of_a_remote_process
     ],
     %% What kills a node comes last in its group.
     Last = [node_monitors_fire_once],
@@ -37,20 +63,23 @@ init_per_group(Group, Config) ->
 end_per_group(_Group, _Config) ->
     inet_rdma_test_node:stop_all().
 
-ping(Config) ->
+each_node_answers_a_ping(Config) ->
     each_pair(Config, fun(A, #{node := Name}) ->
         ?assertEqual(pong, inet_rdma_test_node:call(A, net_adm, ping, [Name]))
     end).
 
-full_mesh(Config) ->
+each_node_sees_all_others(Config) ->
     Nodes = cluster(Config),
     Names = [Name || #{node := Name} <- Nodes],
     [
-        ?assertEqual(lists:sort(Names -- [Name]), lists:sort(inet_rdma_test_node:call(Node, erlang, nodes, [])))
+        ?assertEqual(
+            lists:sort(Names -- [Name]),
+            lists:sort(inet_rdma_test_node:call(Node, erlang, nodes, []))
+        )
      || #{node := Name} = Node <- Nodes
     ].
 
-rpc(Config) ->
+rpc_answers_and_fails(Config) ->
     each_pair(Config, fun(A, #{node := Name}) ->
         ?assertEqual(Name, inet_rdma_test_node:call(A, rpc, call, [Name, erlang, node, []])),
         ?assertMatch(
@@ -60,9 +89,11 @@ rpc(Config) ->
     end),
     [First | _] = Nodes = cluster(Config),
     Names = [Name || #{node := Name} <- Nodes],
-    ?assertEqual({Names, []}, inet_rdma_test_node:call(First, rpc, multicall, [Names, erlang, node, []])).
+    ?assertEqual(
+        {Names, []}, inet_rdma_test_node:call(First, rpc, multicall, [Names, erlang, node, []])
+    ).
 
-erpc(Config) ->
+erpc_answers_and_raises(Config) ->
     each_pair(Config, fun(A, #{node := Name}) ->
         ?assertEqual(Name, inet_rdma_test_node:call(A, erpc, call, [Name, erlang, node, []])),
         ?assertError(
@@ -77,18 +108,22 @@ erpc(Config) ->
         inet_rdma_test_node:call(First, erpc, multicall, [Names, erlang, node, []])
     ).
 
-spawn(Config) -> remote(Config, spawn_answers, []).
+spawn_runs_a_process_there(Config) -> remote(Config, spawn_answers, []).
 
-spawn_request(Config) -> remote(Config, spawn_request_answers, []).
+spawn_request_is_answered(Config) -> remote(Config, spawn_request_answers, []).
 
-links(Config) -> remote(Config, link_breaks, []).
+links_break_with_the_reason(Config) -> remote(Config, link_breaks, []).
 
-monitors(Config) -> remote(Config, monitor_fires, []).
+monitors_fire_with_the_reason(Config) -> remote(Config, monitor_fires, []).
 
 exit_reason_of_10_mb(Config) ->
     [A, #{node := B} | _] = cluster(Config),
-    ok = inet_rdma_test_node:call(A, inet_rdma_test_remote, large_exit_by_monitor, [B, 10 * 1024 * 1024]),
-    ok = inet_rdma_test_node:call(A, inet_rdma_test_remote, large_exit_by_link, [B, 10 * 1024 * 1024]).
+    ok = inet_rdma_test_node:call(A, inet_rdma_test_remote, large_exit_by_monitor, [
+        B, 10 * 1024 * 1024
+    ]),
+    ok = inet_rdma_test_node:call(A, inet_rdma_test_remote, large_exit_by_link, [
+        B, 10 * 1024 * 1024
+    ]).
 
 sys_of_a_remote_process(Config) ->
     each_pair(Config, fun(A, #{node := Name}) ->
@@ -98,22 +133,28 @@ sys_of_a_remote_process(Config) ->
         )
     end).
 
-global_names(Config) ->
+global_names_are_known_to_all_nodes(Config) ->
     Nodes = cluster(Config),
     [
         begin
-            {Pid, yes} = inet_rdma_test_node:call(Node, inet_rdma_test_remote, register_global, [{global, I}]),
+            {Pid, yes} = inet_rdma_test_node:call(Node, inet_rdma_test_remote, register_global, [
+                {global, I}
+            ]),
             [
-                ?assertEqual(Pid, inet_rdma_test_node:call(Other, global, whereis_name, [{global, I}]))
+                ?assertEqual(
+                    Pid, inet_rdma_test_node:call(Other, global, whereis_name, [{global, I}])
+                )
              || Other <- Nodes
             ],
             %% The name is taken in the whole cluster.
-            {_, no} = inet_rdma_test_node:call(hd(Nodes), inet_rdma_test_remote, register_global, [{global, I}])
+            {_, no} = inet_rdma_test_node:call(hd(Nodes), inet_rdma_test_remote, register_global, [
+                {global, I}
+            ])
         end
      || {I, Node} <- lists:enumerate(Nodes)
     ].
 
-process_groups(Config) ->
+process_groups_have_members_of_all_nodes(Config) ->
     Nodes = cluster(Config),
     Pids = [
         begin
@@ -124,7 +165,8 @@ process_groups(Config) ->
     ],
     [
         inet_rdma_test_wait:until({members_seen_by, Name}, 20000, fun() ->
-            lists:sort(inet_rdma_test_node:call(Node, pg, get_members, [workers])) =:= lists:sort(Pids)
+            lists:sort(inet_rdma_test_node:call(Node, pg, get_members, [workers])) =:=
+                lists:sort(Pids)
         end)
      || #{node := Name} = Node <- Nodes
     ].

@@ -1,7 +1,7 @@
-%% Peers of this host that break the rules of the shm fabric: whatever they do ends their own connection, with a reason,
-%% and nothing else. What they attack is a listener of inet_rdma in a node that has a link; links have no listener that
-%% stands open. The peer is a program of its own, hostile_SUITE_data/hostile.py. At the TCP port of a node it says what
-%% is no handshake.
+%% Peers of this host that break the rules of the shm fabric: whatever they do ends their own
+%% connection, with a reason, and nothing else. What they attack is a listener of inet_rdma in a
+%% node that has a link; links have no listener that stands open. The peer is a program of its own,
+%% hostile_SUITE_data/hostile.py. At the TCP port of a node it says what is no handshake.
 -module(hostile_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -9,7 +9,13 @@
 -import(inet_rdma_test_node, [call/4, name/1]).
 
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2]).
--export([another_user_is_refused/1, bad_greetings/1, other_version_is_named/1, silent_peers/1, hangs_up_at_once/1]).
+-export([another_user_is_refused/1, another_user_has_the_port/1]).
+-export([
+    bad_greetings_end_with_a_reason/1,
+    other_version_is_named/1,
+    silent_peers_lose_their_places/1,
+    hangs_up_at_once/1
+]).
 -export([bad_entries_at_a_socket/1, memory_cannot_be_resized/1, words_instead_of_wake_ups/1]).
 -export([garbage_instead_of_a_handshake/1, listener_that_never_answers/1]).
 
@@ -18,8 +24,16 @@ suite() ->
 
 all() ->
     [
-        another_user_is_refused, bad_greetings, other_version_is_named, silent_peers, hangs_up_at_once,
-        bad_entries_at_a_socket, memory_cannot_be_resized, words_instead_of_wake_ups, garbage_instead_of_a_handshake,
+        another_user_is_refused,
+        another_user_has_the_port,
+        bad_greetings_end_with_a_reason,
+        other_version_is_named,
+        silent_peers_lose_their_places,
+        hangs_up_at_once,
+        bad_entries_at_a_socket,
+        memory_cannot_be_resized,
+        words_instead_of_wake_ups,
+        garbage_instead_of_a_handshake,
         listener_that_never_answers
     ].
 
@@ -47,19 +61,59 @@ init_per_testcase(_Case, Config) ->
     [{a, A}, {b, B}, {watcher, Watcher}, {port, Port} | Config].
 
 another_user_is_refused(Config) ->
-    Nobody = ["--reuid=65534", "--regid=65534", "--clear-groups", "--"],
-    case {os:cmd("id -u"), os:find_executable("setpriv")} of
-        {"0\n", Setpriv} when is_list(Setpriv) ->
-            Output = run(Setpriv, Nobody ++ [python(Config) | arguments(Config, [port(Config), "whoever"])]),
+    case as_nobody() of
+        {ok, Setpriv, Nobody} ->
+            Output = run(
+                Setpriv, Nobody ++ [python(Config) | arguments(Config, [port(Config), "whoever"])]
+            ),
             %% Before it has greeted, or with its greeting unread; it is told nothing.
             ?assert(lists:member(Output, ["refused: EPIPE\n", "ended: reset\n"]), Output),
             ?assertEqual(none, last_reason(Config)),
             unharmed(Config);
-        _ ->
+        skip ->
             {skip, "to run the peer as another user needs root and setpriv"}
     end.
 
-bad_greetings(Config) ->
+%% The listener opens over TCP, and the log names the user that has taken the port over shm, and
+%% the number of its process.
+another_user_has_the_port(Config) ->
+    Port = inet_rdma_test_os:free_port(),
+    Take = io_lib:format(
+        "import socket, sys; s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); "
+        "s.bind('\\0inet_rdma/~b'); s.listen(1); print('taken', flush=True); sys.stdin.read()",
+        [Port]
+    ),
+    A = proplists:get_value(a, Config),
+    ok = call(A, inet_rdma_test_log, install, []),
+    case as_nobody() of
+        {ok, Setpriv, Nobody} ->
+            Holder = start(Setpriv, Nobody ++ [python(Config), "-c", lists:flatten(Take)]),
+            receive
+                {Holder, {data, "taken" ++ _}} -> ok
+            end,
+            {ok, _Listener} = call(A, inet_rdma, listen, [Port, []]),
+            {os_pid, Pid} = erlang:port_info(Holder, os_pid),
+            ok = inet_rdma_test_log:await(A, [
+                "port " ++ integer_to_list(Port) ++ " over shm is taken",
+                "(pid " ++ integer_to_list(Pid) ++ ")",
+                "user 65534",
+                "listen on another port"
+            ]),
+            true = port_close(Holder),
+            unharmed(Config);
+        skip ->
+            {skip, "to run another user's process needs root and setpriv"}
+    end.
+
+as_nobody() ->
+    case {os:cmd("id -u"), os:find_executable("setpriv")} of
+        {"0\n", Setpriv} when is_list(Setpriv) ->
+            {ok, Setpriv, ["--reuid=65534", "--regid=65534", "--clear-groups", "--"]};
+        _ ->
+            skip
+    end.
+
+bad_greetings_end_with_a_reason(Config) ->
     [Greetings, _] = names(Config),
     [
         begin
@@ -76,14 +130,18 @@ bad_greetings(Config) ->
 %% The peer hears which version is spoken here.
 other_version_is_named(Config) ->
     Verdict = attack(Config, "other_version"),
-    ?assertNotEqual(nomatch, string:find(Verdict, ", told: version 5")),
+    ?assertNotEqual(nomatch, string:find(Verdict, ", told: version 6")),
     ?assertEqual(none, last_reason(Config)),
     unharmed(Config).
 
 %% More silent connections than the backlog has places; each loses its place after a while.
-silent_peers(Config) ->
+silent_peers_lose_their_places(Config) ->
     Port = start(python(Config), arguments(Config, [port(Config), "silence", "300"])),
-    Held = receive {Port, {data, Text}} -> Text after 20000 -> error(no_scanner) end,
+    Held =
+        receive
+            {Port, {data, Text}} -> Text
+        after 20000 -> error(no_scanner)
+        end,
     ct:pal("the scanner is ~s", [Held]),
     %% A link does not need that listener, and a stream gets in while the scanner holds what it has.
     unharmed(Config),
@@ -95,7 +153,10 @@ hangs_up_at_once(Config) ->
     [
         begin
             Port = start(python(Config), arguments(Config, [port(Config), "silence", "20"])),
-            receive {Port, {data, "holding" ++ _}} -> ok after 20000 -> error(no_scanner) end,
+            receive
+                {Port, {data, "holding" ++ _}} -> ok
+            after 20000 -> error(no_scanner)
+            end,
             port_close(Port)
         end
      || _ <- lists:seq(1, 10)
@@ -132,7 +193,8 @@ words_instead_of_wake_ups(Config) ->
     ?assertEqual("", attack(Config, "words_instead_of_wake_ups")),
     unharmed(Config).
 
-%% At the TCP port of the node: what is no handshake ends that connection, at the latest with the set-up time.
+%% At the TCP port of the node: what is no handshake ends that connection, at the latest with the
+%% set-up time.
 garbage_instead_of_a_handshake(Config) ->
     A = proplists:get_value(a, Config),
     [Name, _Host] = string:lexemes(atom_to_list(name(A)), "@"),
@@ -150,7 +212,8 @@ garbage_instead_of_a_handshake(Config) ->
             <<20:16, "hello, who is there?">>,
             <<4000:16, (binary:copy(<<255>>, 4000))/binary>>,
             <<60000:16, (binary:copy(<<0>>, 60000))/binary>>,
-            %% A name that is longer than its message, and one that is followed by half an offer, or by a wild one.
+            %% A name that is longer than its message, and one that is followed by half an offer, or
+            %% by a wild one.
             send_name(1000, <<"x@y">>, <<>>),
             send_name(3, <<"x@y">>, <<"inetrdma", 0>>),
             send_name(3, <<"x@y">>, <<"inetrdma", 1:16, 255, (binary:copy(<<7>>, 50000))/binary>>),
@@ -162,7 +225,8 @@ garbage_instead_of_a_handshake(Config) ->
     ?assertEqual([], call(A, erlang, nodes, [hidden])),
     unharmed(Config).
 
-%% Twice as many connects as the VM has threads for file work: neither that nor other connects wait for them.
+%% Twice as many connects as the VM has threads for file work: neither that nor other connects wait
+%% for them.
 listener_that_never_answers(Config) ->
     A = proplists:get_value(a, Config),
     Threads = call(A, erlang, system_info, [dirty_io_schedulers]),
@@ -171,12 +235,21 @@ listener_that_never_answers(Config) ->
     %% Some of them are under way, and nothing ends before the case does.
     Connecting = call(A, inet_rdma_test_socket, start_connects, [Port, 2 * Threads, 300000]),
     _ = word_after("holding", Mute),
-    {ok, File} = call(A, inet_rdma_test_socket, within, [20000, {file, read_file, [code:which(?MODULE)]}]),
+    {ok, File} = call(A, inet_rdma_test_socket, within, [
+        20000, {file, read_file, [code:which(?MODULE)]}
+    ]),
     ?assert(is_binary(File)),
-    ?assertEqual(ok, call(A, inet_rdma_test_socket, within, [20000, {inet_rdma_test_socket, meet, []}])),
+    ?assertEqual(
+        ok, call(A, inet_rdma_test_socket, within, [20000, {inet_rdma_test_socket, meet, []}])
+    ),
     %% One that waits no longer is told so, and nothing else.
-    ?assertEqual({{error, timeout}, []}, call(A, inet_rdma_test_socket, connect_and_look, [Port, 100])),
-    ?assertEqual([], [Result || Result <- call(A, inet_rdma_test_socket, results, [Connecting]), Result =/= waiting]),
+    ?assertEqual(
+        {{error, timeout}, []}, call(A, inet_rdma_test_socket, connect_and_look, [Port, 100])
+    ),
+    ?assertEqual([], [
+        Result
+     || Result <- call(A, inet_rdma_test_socket, results, [Connecting]), Result =/= waiting
+    ]),
     port_close(Mute),
     %% The listener's end is theirs.
     inet_rdma_test_wait:until(connects_end, 20000, fun() ->
@@ -228,29 +301,41 @@ last_reason(Config) ->
 %% A stream from the second node to the attacked listener.
 is_served(Config) ->
     Address = ["localhost", proplists:get_value(port, Config), [{packet, 4}], 20000],
-    {closed, closed} =:= call(proplists:get_value(b, Config), inet_rdma_test_socket, say_and_close,
-                              [Address, <<"hello">>]).
+    {closed, closed} =:=
+        call(
+            proplists:get_value(b, Config),
+            inet_rdma_test_socket,
+            say_and_close,
+            [Address, <<"hello">>]
+        ).
 
 names(Config) ->
-    [string:lexemes(Line, " ") || Line <- string:lexemes(run(python(Config), arguments(Config, ["names"])), "\n")].
+    [
+        string:lexemes(Line, " ")
+     || Line <- string:lexemes(run(python(Config), arguments(Config, ["names"])), "\n")
+    ].
 
 attack(Config, Attack) ->
     run(python(Config), arguments(Config, [port(Config), Attack])).
 
 %% The source as an argument, so that another user needs no right to read the file.
 arguments(Config, Words) ->
-    {ok, Source} = file:read_file(filename:join(proplists:get_value(data_dir, Config), "hostile.py")),
+    {ok, Source} = file:read_file(
+        filename:join(proplists:get_value(data_dir, Config), "hostile.py")
+    ),
     ["-c", binary_to_list(Source) | Words].
 
 python(Config) ->
     proplists:get_value(python, Config).
 
-%% Of the attacked listener.
+%% The port of the attacked listener.
 port(Config) ->
     integer_to_list(proplists:get_value(port, Config)).
 
 start(Program, Args) ->
-    open_port({spawn_executable, Program}, [{args, Args}, {cd, "/"}, exit_status, stderr_to_stdout, hide]).
+    open_port({spawn_executable, Program}, [
+        {args, Args}, {cd, "/"}, exit_status, stderr_to_stdout, hide
+    ]).
 
 %% What the program wrote; it ends by its own deadline.
 run(Program, Args) ->

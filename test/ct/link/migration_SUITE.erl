@@ -1,5 +1,5 @@
-%% A cluster that is moved from inet_tcp to inet_rdma and back while it works: Mnesia on three nodes under writes, each
-%% node stopped and started again with the other carrier.
+%% A cluster that is moved from inet_tcp to inet_rdma and back while it works: Mnesia on three nodes
+%% under writes, each node stopped and started again with the other carrier.
 -module(migration_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -56,16 +56,29 @@ moved_node_by_node_and_back(Config) ->
     ],
     %% All copies are the same.
     [
-        ?assertMatch([_],
-                     lists:usort([call(Node, inet_rdma_test_remote, hash_of_table, [Table])
-                                  || #{node := Node} <- Final]))
+        ?assertMatch(
+            [_],
+            lists:usort([
+                call(Node, inet_rdma_test_remote, hash_of_table, [Table])
+             || #{node := Node} <- Final
+            ])
+        )
      || Table <- [?RAM, ?DISC]
     ].
 
-%% A member of the cluster: its node, carrier, and writer, with the writes that were acknowledged before its last start.
+%% A member of the cluster: its node, carrier, and writer, with the writes that were acknowledged
+%% before its last start.
 traffic({{Node, Name}, Number}) ->
     {Writer, ok} = call(Node, inet_rdma_test_writer, start, [[?RAM, ?DISC], {Number, 0}]),
-    #{node => Node, name => Name, carrier => "inet_tcp", writer => Writer, number => Number, moves => 0, before => []}.
+    #{
+        node => Node,
+        name => Name,
+        carrier => "inet_tcp",
+        writer => Writer,
+        number => Number,
+        moves => 0,
+        before => []
+    }.
 
 move({Position, Carrier}, Cluster, Config) ->
     {Before, [Member | After]} = lists:split(Position - 1, Cluster),
@@ -74,19 +87,32 @@ move({Position, Carrier}, Cluster, Config) ->
     %% As an operator does it: the node's own work ends, then the node.
     Written = call(Node, inet_rdma_test_writer, stop, [Writer]),
     stopped = call(Node, mnesia, stop, []),
-    _ = try call(Node, init, stop, []) catch _:_ -> ended end,
+    _ =
+        try
+            call(Node, init, stop, [])
+        catch
+            _:_ -> ended
+        end,
     ok = inet_rdma_test_node:await_exit(Node, 20000),
-    [inet_rdma_test_wait:until({nodedown, Name}, 10000, fun() ->
-        not lists:member(name(Node), call(Other, erlang, nodes, []))
-     end) || #{node := Other} <- Others],
+    [
+        inet_rdma_test_wait:until({nodedown, Name}, 10000, fun() ->
+            not lists:member(name(Node), call(Other, erlang, nodes, []))
+        end)
+     || #{node := Other} <- Others
+    ],
     progress(Others),
     Restarted = start(Name, Carrier, Config),
     ok = inet_rdma_test_node:mesh([Restarted | [Other || #{node := Other} <- Others]]),
     ok = call(Restarted, mnesia, start, []),
     ok = call(Restarted, mnesia, wait_for_tables, [[?RAM, ?DISC], 60000]),
-    {NewWriter, ok} = call(Restarted, inet_rdma_test_writer, start, [[?RAM, ?DISC], {Number, Moves + 1}]),
+    {NewWriter, ok} = call(Restarted, inet_rdma_test_writer, start, [
+        [?RAM, ?DISC], {Number, Moves + 1}
+    ]),
     Moved = Member#{
-        node := Restarted, carrier := Carrier, writer := NewWriter, moves := Moves + 1,
+        node := Restarted,
+        carrier := Carrier,
+        writer := NewWriter,
+        moves := Moves + 1,
         before := Written ++ maps:get(before, Member)
     },
     Now = Before ++ [Moved | After],
@@ -95,9 +121,12 @@ move({Position, Carrier}, Cluster, Config) ->
     Now.
 
 %% Links of two nodes that have both moved are over shared memory, all others over TCP.
-fabrics(#{carrier := "inet_tcp"}, _) -> ok;
-fabrics(#{node := X}, #{node := Y, carrier := "inet_rdma"}) -> inet_rdma_test_link:await(X, Y, shm);
-fabrics(#{node := X}, #{node := Y}) -> inet_rdma_test_link:await(X, Y, tcp).
+fabrics(#{carrier := "inet_tcp"}, _) ->
+    ok;
+fabrics(#{node := X}, #{node := Y, carrier := "inet_rdma"}) ->
+    inet_rdma_test_link:await(X, Y, shm);
+fabrics(#{node := X}, #{node := Y}) ->
+    inet_rdma_test_link:await(X, Y, tcp).
 
 %% Each writer gets its writes acknowledged.
 progress(Cluster) ->

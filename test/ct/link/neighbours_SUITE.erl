@@ -1,5 +1,6 @@
-%% Nodes of one host in containers: network, mount, user and process namespaces of their own. They meet over shared
-%% memory in a directory that both mount, and stay on TCP with a reason where that may not or cannot be.
+%% Nodes of one host in containers: network, mount, user and process namespaces of their own. They
+%% meet over shared memory in a directory that both mount, and stay on TCP with a reason where that
+%% may not or cannot be.
 -module(neighbours_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -7,11 +8,37 @@
 -import(inet_rdma_test_node, [call/4, name/1]).
 
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([off_by_default/1, one_side_only/1, another_network_namespace/1, killed_peer/1, settles_under_traffic/1]).
--export([containers/1, path_longer_than_an_address/1, directory_that_is_not_shared/1, refused_directories/1]).
--export([read_only_mount/1, refused_directory_is_reported/1, another_user/1, another_user_who_is_not_listed/1]).
--export([user_namespace_of_the_same_user/1, users_without_a_number/1, replaced_file/1, file_goes_with_the_node/1]).
--export([tls_between_two_users_is_sealed/1, numbers_of_users_in_user_namespaces/1, wrong_facts/1]).
+-export([
+    off_by_default/1,
+    one_side_only/1,
+    another_network_namespace/1,
+    a_killed_peer_is_a_nodedown_at_once/1,
+    settles_under_traffic/1
+]).
+-export([
+    containers_share_memory_by_a_directory/1,
+    path_longer_than_an_address/1,
+    directory_that_is_not_shared/1,
+    refused_directories_leave_links_on_tcp/1
+]).
+-export([
+    read_only_mount/1,
+    refused_directory_is_reported/1,
+    an_allowed_user_shares_memory/1,
+    another_user_who_is_not_listed/1
+]).
+-export([
+    user_namespace_of_the_same_user/1,
+    users_without_a_number/1,
+    a_removed_file_is_made_again/1,
+    file_goes_with_the_node/1
+]).
+-export([
+    tls_between_two_users_is_sealed/1,
+    numbers_of_users_in_user_namespaces/1,
+    wrong_facts_are_no_message/1
+]).
+-export([hidden_boot_ids/1, hidden_boot_ids_in_other_networks/1]).
 
 %% The bound for "at once".
 -define(AT_ONCE_MS, 5000).
@@ -22,20 +49,40 @@ suite() ->
 
 all() ->
     [
-        off_by_default, one_side_only, another_network_namespace, killed_peer, settles_under_traffic, containers,
-        path_longer_than_an_address, directory_that_is_not_shared, refused_directories, read_only_mount,
-        refused_directory_is_reported, another_user, another_user_who_is_not_listed, user_namespace_of_the_same_user,
-        users_without_a_number, replaced_file, file_goes_with_the_node, tls_between_two_users_is_sealed,
-        numbers_of_users_in_user_namespaces, wrong_facts
+        off_by_default,
+        one_side_only,
+        another_network_namespace,
+        a_killed_peer_is_a_nodedown_at_once,
+        settles_under_traffic,
+        containers_share_memory_by_a_directory,
+        path_longer_than_an_address,
+        directory_that_is_not_shared,
+        refused_directories_leave_links_on_tcp,
+        read_only_mount,
+        refused_directory_is_reported,
+        an_allowed_user_shares_memory,
+        another_user_who_is_not_listed,
+        user_namespace_of_the_same_user,
+        users_without_a_number,
+        a_removed_file_is_made_again,
+        file_goes_with_the_node,
+        tls_between_two_users_is_sealed,
+        numbers_of_users_in_user_namespaces,
+        wrong_facts_are_no_message,
+        hidden_boot_ids,
+        hidden_boot_ids_in_other_networks
     ].
 
 init_per_suite(Config) ->
     case inet_rdma_test_node:only_rdma(Config) of
-        {skip, _} = Skip -> Skip;
+        {skip, _} = Skip ->
+            Skip;
         _ ->
             case inet_rdma_test_netns:make() of
-                {ok, Network} -> [{network, Network} | Config];
-                {error, Output} -> inet_rdma_test_link:skip("no network namespace can be made here: " ++ Output)
+                {ok, Network} ->
+                    [{network, Network} | Config];
+                {error, Output} ->
+                    inet_rdma_test_link:skip("no network namespace can be made here: " ++ Output)
             end
     end.
 
@@ -73,8 +120,12 @@ another_network_namespace(Config) ->
     [
         begin
             connect(X, Y),
-            [ok = inet_rdma_test_link:await(P, Q, shm, "through " ++ proplists:get_value(shared, Config))
-             || {P, Q} <- [{A, B}, {B, A}]],
+            [
+                ok = inet_rdma_test_link:await(
+                    P, Q, shm, "through " ++ proplists:get_value(shared, Config)
+                )
+             || {P, Q} <- [{A, B}, {B, A}]
+            ],
             ok = inet_rdma_test_link:exercise(X, Y),
             ok = inet_rdma_test_link:disconnect(X, Y)
         end
@@ -85,7 +136,7 @@ another_network_namespace(Config) ->
 
 mode(File) -> hd(string:lexemes(os:cmd("ls -l " ++ File), " ")).
 
-killed_peer(Config) ->
+a_killed_peer_is_a_nodedown_at_once(Config) ->
     [A, B] = start(Config, in(Config), in(Config)),
     meet(A, B),
     Watcher = inet_rdma_test_node:watch(A, B),
@@ -106,12 +157,29 @@ settles_under_traffic(Config) ->
     ok = inet_rdma_test_link:exercise(A, B).
 
 %% All namespaces are the container's own, and the directory has another path in it.
-containers(Config) ->
+containers_share_memory_by_a_directory(Config) ->
     Mounted = filename:join(proplists:get_value(scratch, Config), "mounted"),
     ok = file:make_dir(Mounted),
-    Script = "mount --bind " ++ proplists:get_value(shared, Config) ++ " " ++ Mounted ++ " && exec \"$@\"",
-    Under = ["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
-             "--ipc", "--uts", "--cgroup", "sh", "-c", Script, "sh"],
+    Script =
+        "mount --bind " ++ proplists:get_value(shared, Config) ++ " " ++ Mounted ++
+            " && exec \"$@\"",
+    Under = [
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+        "--ipc",
+        "--uts",
+        "--cgroup",
+        "sh",
+        "-c",
+        Script,
+        "sh"
+    ],
     [A, B] = start(Config, in(Config), within(Under, at(Mounted))),
     connect(A, B),
     ok = inet_rdma_test_link:await(A, B, shm, "through " ++ proplists:get_value(shared, Config)),
@@ -125,7 +193,9 @@ containers(Config) ->
 
 %% The address of a Unix socket has 108 bytes.
 path_longer_than_an_address(Config) ->
-    Deep = filename:join([proplists:get_value(shared, Config) | lists:duplicate(20, "a_part_of_the_path")]),
+    Deep = filename:join([
+        proplists:get_value(shared, Config) | lists:duplicate(20, "a_part_of_the_path")
+    ]),
     ok = filelib:ensure_dir(filename:join(Deep, "x")),
     [A, B] = start(Config, at(Deep), at(Deep)),
     meet(A, B).
@@ -137,7 +207,7 @@ directory_that_is_not_shared(Config) ->
     [A, B] = start(Config, in(Config), at(Other)),
     stays(A, B, "the socket file of the peer is not in it").
 
-refused_directories(Config) ->
+refused_directories_leave_links_on_tcp(Config) ->
     Scratch = proplists:get_value(scratch, Config),
     Shared = proplists:get_value(shared, Config),
     Refused = fun(Name, Script) ->
@@ -164,9 +234,12 @@ refused_directories(Config) ->
 read_only_mount(Config) ->
     Mounted = filename:join(proplists:get_value(scratch, Config), "mounted"),
     ok = file:make_dir(Mounted),
-    Script = "mount --bind " ++ proplists:get_value(shared, Config) ++ " " ++ Mounted ++
-        " && mount -o remount,bind,ro " ++ Mounted ++ " && exec \"$@\"",
-    [A, B] = start(Config, in(Config), within(["unshare", "--mount", "sh", "-c", Script, "sh"], at(Mounted))),
+    Script =
+        "mount --bind " ++ proplists:get_value(shared, Config) ++ " " ++ Mounted ++
+            " && mount -o remount,bind,ro " ++ Mounted ++ " && exec \"$@\"",
+    [A, B] = start(
+        Config, in(Config), within(["unshare", "--mount", "sh", "-c", Script, "sh"], at(Mounted))
+    ),
     connect(A, B),
     [ok = inet_rdma_test_link:await(P, Q, tcp, "mounted read-only") || {P, Q} <- [{A, B}, {B, A}]],
     meet_again(B, A).
@@ -181,7 +254,10 @@ refused_directory_is_reported(Config) ->
     Find = fun(Directory) ->
         Node = inet_rdma_test_node:start("d", at(Directory)),
         #{findings := Findings} = call(Node, inet_rdma_doctor, report, []),
-        [{Severity, Text, Fix} || #{about := shm_directory, severity := Severity, text := Text, fix := Fix} <- Findings]
+        [
+            {Severity, Text, Fix}
+         || #{about := shm_directory, severity := Severity, text := Text, fix := Fix} <- Findings
+        ]
     end,
     [{problem, Why, Fix}] = Find(Open),
     ?assertMatch({match, _}, re:run(Why, "all users may remove files")),
@@ -189,10 +265,13 @@ refused_directory_is_reported(Config) ->
     ?assertMatch([{ok, _, undefined}], Find(proplists:get_value(shared, Config))).
 
 %% Each node lists the user of the other.
-another_user(Config) ->
+an_allowed_user_shares_memory(Config) ->
     [] = os:cmd("chmod 1777 " ++ proplists:get_value(shared, Config)),
-    [A, B] = start(Config, in(Config, [{shm_allowed_uids, [?OTHER_USER]}]),
-                   as_other_user(Config, in(Config, [{shm_allowed_uids, [0, 7]}]))),
+    [A, B] = start(
+        Config,
+        in(Config, [{shm_allowed_uids, [?OTHER_USER]}]),
+        as_other_user(Config, in(Config, [{shm_allowed_uids, [0, 7]}]))
+    ),
     [
         begin
             connect(X, Y),
@@ -208,8 +287,11 @@ another_user_who_is_not_listed(Config) ->
     [] = os:cmd("chmod 1777 " ++ proplists:get_value(shared, Config)),
     [
         begin
-            [A, B] = start(Config, in(Config, [{shm_allowed_uids, UsersOfA}]),
-                           as_other_user(Config, in(Config, [{shm_allowed_uids, UsersOfB}]))),
+            [A, B] = start(
+                Config,
+                in(Config, [{shm_allowed_uids, UsersOfA}]),
+                as_other_user(Config, in(Config, [{shm_allowed_uids, UsersOfB}]))
+            ),
             stays(A, B, "shm_allowed_uids"),
             inet_rdma_test_node:stop_all()
         end
@@ -218,7 +300,9 @@ another_user_who_is_not_listed(Config) ->
 
 %% The kernel translates numbers of users: root of this namespace is the root outside.
 user_namespace_of_the_same_user(Config) ->
-    [A, B] = start(Config, in(Config), within(["unshare", "--user", "--map-root-user"], in(Config))),
+    [A, B] = start(
+        Config, in(Config), within(["unshare", "--user", "--map-root-user"], in(Config))
+    ),
     meet(A, B),
     meet_again(B, A).
 
@@ -233,12 +317,15 @@ users_without_a_number(Config) ->
     [] = os:cmd("chown 65533 " ++ Shared ++ " && chmod 1777 " ++ Shared),
     OfB = as_other_user(Config, in(Config, [{shm_allowed_uids, [65534]}])),
     #{under := UnderB} = OfB,
-    [C, D] = start(Config, in(Config, [{shm_allowed_uids, [?OTHER_USER]}]),
-                   OfB#{under := UnderB ++ ["unshare", "--user", "--map-root-user"]}),
+    [C, D] = start(
+        Config,
+        in(Config, [{shm_allowed_uids, [?OTHER_USER]}]),
+        OfB#{under := UnderB ++ ["unshare", "--user", "--map-root-user"]}
+    ),
     stays(C, D, "unknown in the user namespace|does not allow the user").
 
 %% Whoever may write to the directory can take the file away: the next settlement makes another one.
-replaced_file(Config) ->
+a_removed_file_is_made_again(Config) ->
     [A, B] = start(Config, in(Config), in(Config)),
     meet(A, B),
     [
@@ -251,7 +338,9 @@ replaced_file(Config) ->
                 inet_rdma_test_link:fabric(A, B) =:= shm orelse inet_rdma_test_link:disconnect(A, B)
             end),
             meet(A, B),
-            ok = sh("find $0 -not -type s -not -type d -delete", proplists:get_value(shared, Config))
+            ok = sh(
+                "find $0 -not -type s -not -type d -delete", proplists:get_value(shared, Config)
+            )
         end
      || Replace <- ["rm $0", "rm $0 && ln -s /etc/passwd $0", "rm $0 && touch $0"]
     ].
@@ -279,22 +368,32 @@ tls_between_two_users_is_sealed(Config) ->
             Tls = fun(Options) ->
                 File = inet_rdma_test_certificates:option_file(Certificates, good, []),
                 [] = os:cmd("chmod -R a+rX " ++ Certificates),
-                Options#{args => ["-pa", filename:join(code:lib_dir(ssl), "ebin"), "-ssl_dist_optfile", File]}
+                Options#{
+                    args => [
+                        "-pa", filename:join(code:lib_dir(ssl), "ebin"), "-ssl_dist_optfile", File
+                    ]
+                }
             end,
             [] = os:cmd("chmod 1777 " ++ proplists:get_value(shared, Config)),
             Here = Tls(in(Config, [{security, tls}, {shm_allowed_uids, [?OTHER_USER]}])),
             There = Tls(in(Config, [{security, tls}, {shm_allowed_uids, [0]}])),
             [A, B, C] = inet_rdma_test_node:start_all(
-                [{"a", Here}, {"b", as_other_user(Config, There)}, {"c", Here}]),
+                [{"a", Here}, {"b", as_other_user(Config, There)}, {"c", Here}]
+            ),
             [
                 begin
                     connect(X, Y),
                     [ok = inet_rdma_test_link:await(P, Q, shm, Why) || {P, Q} <- [{X, Y}, {Y, X}]],
                     ok = inet_rdma_test_link:exercise(X, Y),
-                    Ciphers = [maps:get(cipher, call(P, inet_rdma, info, [name(Q)])) || {P, Q} <- [{X, Y}, {Y, X}]],
+                    Ciphers = [
+                        maps:get(cipher, call(P, inet_rdma, info, [name(Q)]))
+                     || {P, Q} <- [{X, Y}, {Y, X}]
+                    ],
                     ?assertEqual([IsSealed, IsSealed], [Cipher =/= none || Cipher <- Ciphers])
                 end
-             || {X, Y, Why, IsSealed} <- [{A, B, "through /", true}, {A, C, "shared memory of this host$", false}]
+             || {X, Y, Why, IsSealed} <- [
+                    {A, B, "through /", true}, {A, C, "shared memory of this host$", false}
+                ]
             ]
     end.
 
@@ -310,27 +409,98 @@ numbers_of_users_in_user_namespaces(_Config) ->
     ?assertNot(Same(Facts(1, 0, 5), Facts(1, 1, 5))),
     %% No boot id: nothing is known of the host.
     Unknown = #{boot => <<>>, file => {1, none}},
-    ?assertMatch({none, _}, inet_rdma_neighbours:reach(Unknown, Unknown)).
+    ?assertMatch({none, _}, inet_rdma_neighbours:reach(#{}, Unknown, Unknown)).
 
 %% Names that lead elsewhere, and terms that are no fact, are no message of the settlement.
-wrong_facts(_Config) ->
+wrong_facts_are_no_message(_Config) ->
     Digits = binary:copy(<<"0a">>, 16),
     Good = <<"inet_rdma-", Digits/binary>>,
-    [?assert(inet_rdma_settlement_message:is_file_fact({7, File})) || File <- [none, {ok, Good}, {error, <<"why">>}]],
+    [
+        ?assert(inet_rdma_settlement_message:is_file_fact({7, File}))
+     || File <- [none, {ok, Good}, {error, <<"why">>}]
+    ],
     [
         ?assertNot(inet_rdma_settlement_message:is_file_fact(Fact))
      || Fact <- [
-            none, {7}, {a, none}, {7, undefined}, {7, {ok, none}}, {7, {ok, <<"/etc/passwd">>}},
-            {7, {error, [<<"why">>]}}, {7, {ok, <<Good/binary, "0">>}},
+            none,
+            {7},
+            {a, none},
+            {7, undefined},
+            {7, {ok, none}},
+            {7, {ok, <<"/etc/passwd">>}},
+            {7, {error, [<<"why">>]}},
+            {7, {ok, <<Good/binary, "0">>}},
             {7, {ok, <<"inet_rdma-", (binary:copy(<<"/.">>, 16))/binary>>}},
-            {7, {ok, binary:part(Good, 0, 41)}}, {7, {error, binary:copy(<<"a">>, 5000)}}
+            {7, {ok, binary:part(Good, 0, 41)}},
+            {7, {error, binary:copy(<<"a">>, 5000)}}
         ]
     ].
+
+%% As with ProcSubset=pid of systemd in one node or in both, and as containers of nspawn and LXC,
+%% which have one each.
+hidden_boot_ids(Config) ->
+    [Mine, Theirs] = [boot_id(Config, Name) || Name <- ["mine", "theirs"]],
+    [
+        begin
+            Nodes = [{"a", with_boot_id(OfA, #{})}, {"b", with_boot_id(OfB, #{})}],
+            [A, B] = inet_rdma_test_node:start_all(Nodes),
+            [
+                begin
+                    connect(X, Y),
+                    [
+                        ok = inet_rdma_test_link:await(P, Q, shm, "shared memory of this host$")
+                     || {P, Q} <- [{A, B}, {B, A}]
+                    ],
+                    ok = inet_rdma_test_link:disconnect(X, Y)
+                end
+             || {X, Y} <- [{A, B}, {B, A}]
+            ],
+            inet_rdma_test_node:stop_all()
+        end
+     || {OfA, OfB} <- [{"/dev/null", none}, {"/dev/null", "/dev/null"}, {Mine, Theirs}]
+    ].
+
+%% What both find in the directory is on one host; without it nothing says so.
+hidden_boot_ids_in_other_networks(Config) ->
+    [Mine, Theirs] = [boot_id(Config, Name) || Name <- ["mine", "theirs"]],
+    Other = filename:join(proplists:get_value(scratch, Config), "other"),
+    ok = file:make_dir(Other),
+    [
+        begin
+            With = fun(Options) ->
+                start(Config, with_boot_id(OfA, in(Config)), with_boot_id(OfB, Options))
+            end,
+            [A, B] = With(in(Config)),
+            meet(A, B),
+            meet_again(B, A),
+            inet_rdma_test_node:stop(B),
+            [C, D] = With(at(Other)),
+            stays(C, D, "another host, or its shm_directory is another directory"),
+            [E, F] = start(Config, with_boot_id(OfA, #{}), with_boot_id(OfB, #{})),
+            stays(E, F, "another host"),
+            inet_rdma_test_node:stop_all()
+        end
+     || {OfA, OfB} <- [{"/dev/null", "/dev/null"}, {Mine, Theirs}]
+    ].
+
+boot_id(Config, Name) ->
+    File = filename:join(proplists:get_value(scratch, Config), Name),
+    ok = file:write_file(File, ["00000000-0000-0000-0000-", string:pad(Name, 12, leading, $0), "\n"]),
+    File.
+
+%% The file that the node sees in the place of the kernel's.
+with_boot_id(none, Options) ->
+    Options;
+with_boot_id(File, Options) ->
+    Script = "mount --bind " ++ File ++ " /proc/sys/kernel/random/boot_id && exec \"$@\"",
+    within(["unshare", "--mount", "sh", "-c", Script, "sh"], Options).
 
 %% The first node is in the namespace of the test, the second in another.
 start(Config, OfA, OfB) ->
     #{addresses := {Here, _}} = proplists:get_value(network, Config),
-    inet_rdma_test_node:start_all([{"a", reachable(Config, "a", Here, OfA)}, {"b", of_b(Config, OfB)}]).
+    inet_rdma_test_node:start_all([
+        {"a", reachable(Config, "a", Here, OfA)}, {"b", of_b(Config, OfB)}
+    ]).
 
 start_b(Config, OfB) -> inet_rdma_test_node:start("b", of_b(Config, OfB)).
 
@@ -341,9 +511,16 @@ of_b(Config, OfB) ->
 %% Names are found in a directory, without EPMD.
 reachable(Config, Prefix, Address, Options) ->
     Options#{
-        name => inet_rdma_test_node:unique(Prefix) ++ "@" ++ Address, long => true,
-        args => ["-start_epmd", "false", "-epmd_module", "inet_rdma_test_epmd", "-inet_rdma_test_epmd",
-                 proplists:get_value(names, Config)]
+        name => inet_rdma_test_node:unique(Prefix) ++ "@" ++ Address,
+        long => true,
+        args => [
+            "-start_epmd",
+            "false",
+            "-epmd_module",
+            "inet_rdma_test_epmd",
+            "-inet_rdma_test_epmd",
+            proplists:get_value(names, Config)
+        ]
     }.
 
 in(Config) -> in(Config, []).
@@ -353,7 +530,8 @@ in(Config, More) -> at(proplists:get_value(shared, Config), More).
 at(Directory) -> at(Directory, []).
 
 %% A failed way is tried again soon.
-at(Directory, More) -> #{rdma => [{shm_directory, list_to_binary(Directory)}, {fallback_retry_ms, 0} | More]}.
+at(Directory, More) ->
+    #{rdma => [{shm_directory, list_to_binary(Directory)}, {fallback_retry_ms, 0} | More]}.
 
 %% These programs start what starts the node.
 within(Under, Options) -> Options#{under => Under ++ maps:get(under, Options, [])}.
@@ -365,8 +543,16 @@ as_other_user(Config, Options) ->
     [] = os:cmd("chmod 777 " ++ Home),
     User = integer_to_list(?OTHER_USER),
     Options#{
-        under => ["setpriv", "--reuid=" ++ User, "--regid=" ++ User, "--clear-groups", "env", "-C", Home,
-                  "HOME=" ++ Home],
+        under => [
+            "setpriv",
+            "--reuid=" ++ User,
+            "--regid=" ++ User,
+            "--clear-groups",
+            "env",
+            "-C",
+            Home,
+            "HOME=" ++ Home
+        ],
         code => inet_rdma_test_node:copy_code(filename:join(Home, "inet_rdma"))
     }.
 
@@ -396,6 +582,7 @@ sh(Script, Path) ->
     [] = os:cmd("sh -c '" ++ Script ++ "' " ++ Path),
     ok.
 
-files(Config) -> filelib:wildcard(filename:join(proplists:get_value(shared, Config), "inet_rdma-*")).
+files(Config) ->
+    filelib:wildcard(filename:join(proplists:get_value(shared, Config), "inet_rdma-*")).
 
 connect(A, B) -> inet_rdma_test_link:connect(A, B).

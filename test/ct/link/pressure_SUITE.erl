@@ -6,9 +6,15 @@
 -import(inet_rdma_test_node, [name/1]).
 
 -export([all/0, suite/0, init_per_testcase/2]).
--export([sender_to_a_stopped_peer_is_suspended/1, nosuspend_returns/1, async_dist_is_never_suspended/1]).
+-export([
+    sender_to_a_stopped_peer_is_suspended/1,
+    a_send_with_nosuspend_returns/1,
+    async_dist_is_never_suspended/1
+]).
 -export([ticks_while_idle/1, ticks_while_blocked/1, ticks_under_one_way_bulk/1, pings_under_bulk/1]).
--export([smaller_busy_limit/1, receivers_keep_up_beside_busy_processes/1, idle_cluster_uses_no_cpu/1]).
+-export([smaller_busy_limit/1, receivers_keep_up_beside_busy_processes/1]).
+-export([receiver_keeps_up_with_many_senders/1, slow_receiver_keeps_up_with_many_senders/1]).
+-export([idle_cluster_uses_no_cpu/1]).
 
 -define(MB, 1048576).
 
@@ -17,9 +23,18 @@ suite() ->
 
 all() ->
     [
-        sender_to_a_stopped_peer_is_suspended, nosuspend_returns, async_dist_is_never_suspended, smaller_busy_limit,
-        ticks_while_idle, ticks_while_blocked, ticks_under_one_way_bulk, pings_under_bulk,
-        receivers_keep_up_beside_busy_processes, idle_cluster_uses_no_cpu
+        sender_to_a_stopped_peer_is_suspended,
+        a_send_with_nosuspend_returns,
+        async_dist_is_never_suspended,
+        smaller_busy_limit,
+        ticks_while_idle,
+        ticks_while_blocked,
+        ticks_under_one_way_bulk,
+        pings_under_bulk,
+        receivers_keep_up_beside_busy_processes,
+        receiver_keeps_up_with_many_senders,
+        slow_receiver_keeps_up_with_many_senders,
+        idle_cluster_uses_no_cpu
     ].
 
 init_per_testcase(smaller_busy_limit, Config) ->
@@ -42,7 +57,8 @@ sender_to_a_stopped_peer_is_suspended(_Config) ->
         %% Each sender holds 1 MB of its own.
         RuntimeGrown = memory(A) - RuntimeBefore,
         ProcessGrown = rss(A) - ProcessBefore,
-        (RuntimeGrown < 100 * ?MB andalso ProcessGrown < 160 * ?MB) orelse {grown, RuntimeGrown, ProcessGrown}
+        (RuntimeGrown < 100 * ?MB andalso ProcessGrown < 160 * ?MB) orelse
+            {grown, RuntimeGrown, ProcessGrown}
     end),
     %% The rest of the node goes on.
     C = inet_rdma_test_node:start("c"),
@@ -57,7 +73,7 @@ sender_to_a_stopped_peer_is_suspended(_Config) ->
         Grown < 30 * ?MB orelse Grown
     end).
 
-nosuspend_returns(_Config) ->
+a_send_with_nosuspend_returns(_Config) ->
     [A, B] = inet_rdma_test_node:connected_pair(#{}),
     Name = inet_rdma_test_stream:receiver_at(B, 5, 100),
     {Busy, ok} = call(A, inet_rdma_test_watch, busy_ports, []),
@@ -92,10 +108,12 @@ async_dist_is_never_suspended(_Config) ->
             _ = call(B, inet_rdma_test_stream, await, [Name, 60000])
     end.
 
-%% The VM's limit decides when a sender waits: 900 KB wait here, which is below the VM's default limit of 1 MB and
-%% above the limit given plus what the carrier may hold.
+%% The VM's limit decides when a sender waits: 900 KB wait here, which is below the VM's default
+%% limit of 1 MB and above the limit given plus what the carrier may hold.
 smaller_busy_limit(_Config) ->
-    [A, B] = inet_rdma_test_node:connected_pair(#{args => ["+zdbbl", "64"], rdma => [{ring_bytes, 8192}]}),
+    [A, B] = inet_rdma_test_node:connected_pair(#{
+        args => ["+zdbbl", "64"], rdma => [{ring_bytes, 8192}]
+    }),
     {Busy, ok} = call(A, inet_rdma_test_watch, busy_ports, []),
     Name = inet_rdma_test_stream:receiver_at(B, 4, 110),
     inet_rdma_test_node:suspend(B),
@@ -104,9 +122,12 @@ smaller_busy_limit(_Config) ->
     inet_rdma_test_node:resume(B),
     _ = call(B, inet_rdma_test_stream, await, [Name, 60000]).
 
-%% With one scheduler, a port that takes all its turns fills the mailboxes of receivers that do not run meanwhile.
+%% With one scheduler, a port that takes all its turns fills the mailboxes of receivers that do not
+%% run meanwhile.
 receivers_keep_up_beside_busy_processes(_Config) ->
-    [A, B] = inet_rdma_test_node:connected_pair(#{args => ["+S", "1:1"], rdma => [{ring_bytes, 2 * ?MB}]}),
+    [A, B] = inet_rdma_test_node:connected_pair(#{
+        args => ["+S", "1:1"], rdma => [{ring_bytes, 2 * ?MB}]
+    }),
     _ = call(B, inet_rdma_test_remote, spin, [50]),
     Senders = 4,
     Count = 150000,
@@ -114,11 +135,42 @@ receivers_keep_up_beside_busy_processes(_Config) ->
     ct:pal("of ~b messages ~b waited in a mailbox at most", [Count, Most]),
     ?assert(Most < Count div 2).
 
+%% The messages wait at the senders, which the VM suspends, and not in the mailbox of a receiver
+%% that shares its one scheduler with the port.
+receiver_keeps_up_with_many_senders(_Config) ->
+    [A, B] = inet_rdma_test_node:connected_pair(#{args => ["+S", "1:1"], rdma => [{fabric, tcp}]}),
+    Senders = 32,
+    Count = 30000,
+    Most = call(A, inet_rdma_test_flood, shared, [name(B), Senders, Count]),
+    ct:pal("of ~b messages ~b waited in the mailbox at most", [Senders * Count, Most]),
+    ?assert(Most < Senders * Count div 20).
+
+%% A time slice is 4,000 reductions: the receiver takes twenty messages in one. Over TCP, and over a
+%% queue pair.
+slow_receiver_keeps_up_with_many_senders(_Config) ->
+    Senders = 32,
+    Count = 10000,
+    [
+        begin
+            [A, B] = inet_rdma_test_node:connected_pair(#{args => ["+S", "1:1"], rdma => Options}),
+            Most = call(A, inet_rdma_test_flood, shared, [name(B), Senders, Count, 200]),
+            ct:pal("~p: of ~b messages ~b waited in the mailbox at most", [
+                Options, Senders * Count, Most
+            ]),
+            ?assert(Most < Senders * Count div 20),
+            inet_rdma_test_node:stop_all()
+        end
+     || Options <- [[{fabric, tcp}], [{fabric, shm}]]
+    ].
+
 %% Three tick times pass without a message.
 ticks_while_idle(_Config) ->
     Nodes = inet_rdma_test_node:start_all(3, ticktime()),
     ok = inet_rdma_test_node:mesh(Nodes),
-    Watchers = [{Node, inet_rdma_test_node:watch(Node, Peer)} || Node <- Nodes, Peer <- Nodes, Node =/= Peer],
+    Watchers = [
+        {Node, inet_rdma_test_node:watch(Node, Peer)}
+     || Node <- Nodes, Peer <- Nodes, Node =/= Peer
+    ],
     holds_without_nodedown(Watchers, 13000).
 
 %% The peer stops again and again, each time for less than the tick time, with the queue full.
@@ -157,7 +209,10 @@ ticks_under_one_way_bulk(_Config) ->
 pings_under_bulk(_Config) ->
     [A, B] = inet_rdma_test_node:connected_pair(ticktime()),
     Watchers = [{A, inet_rdma_test_node:watch(A, B)}, {B, inet_rdma_test_node:watch(B, A)}],
-    Pumps = [{X, call(X, inet_rdma_test_pump, start, [name(Y), 30 * ?MB, 2])} || {X, Y} <- [{A, B}, {B, A}]],
+    Pumps = [
+        {X, call(X, inet_rdma_test_pump, start, [name(Y), 30 * ?MB, 2])}
+     || {X, Y} <- [{A, B}, {B, A}]
+    ],
     PingsMs = lists:sort(call(A, inet_rdma_test_pump, pings, [name(B), 9000])),
     holds_without_nodedown(Watchers, 0),
     Arrived = [call(X, inet_rdma_test_pump, stop, [Pump]) || {X, Pump} <- Pumps],
@@ -179,9 +234,12 @@ idle_cluster_uses_no_cpu(_Config) ->
     ct:pal("4 idle nodes used ~b ms of CPU in 10 s", [Used * 10]),
     ?assert(Used < 10).
 
-%% Clock ticks (10 ms) that the nodes use, all together, while so much time passes. Nothing calls them meanwhile.
+%% Clock ticks (10 ms) that the nodes use, all together, while so much time passes. Nothing calls
+%% them meanwhile.
 cpu_ticks_used(Nodes, DurationMs) ->
-    Sum = fun() -> lists:sum([inet_rdma_test_os:cpu_ticks(OsPid) || #{os_pid := OsPid} <- Nodes]) end,
+    Sum = fun() ->
+        lists:sum([inet_rdma_test_os:cpu_ticks(OsPid) || #{os_pid := OsPid} <- Nodes])
+    end,
     Before = Sum(),
     ok = inet_rdma_test_wait:holds(idle, DurationMs, fun() -> true end),
     Sum() - Before.
@@ -192,7 +250,10 @@ ticktime() ->
 
 holds_without_nodedown(Watchers, DurationMs) ->
     ok = inet_rdma_test_wait:holds(no_nodedown, DurationMs, fun() ->
-        Seen = [{name(Node), call(Node, inet_rdma_test_watch, seen, [Watcher])} || {Node, Watcher} <- Watchers],
+        Seen = [
+            {name(Node), call(Node, inet_rdma_test_watch, seen, [Watcher])}
+         || {Node, Watcher} <- Watchers
+        ],
         lists:all(fun({_, Noted}) -> Noted =:= [] end, Seen) orelse Seen
     end).
 
@@ -208,4 +269,5 @@ memory(Node) -> call(Node, erlang, memory, [total]).
 
 rss(#{os_pid := OsPid}) -> inet_rdma_test_os:rss_bytes(OsPid).
 
-call(Node, Module, Function, Args) -> inet_rdma_test_node:call(Node, Module, Function, Args, 120000).
+call(Node, Module, Function, Args) ->
+    inet_rdma_test_node:call(Node, Module, Function, Args, 120000).

@@ -1,4 +1,5 @@
-%% Programs that connect to an inet_rdma node as to one of inet_tcp: erl_call, nodes in C, remote shells.
+%% Programs that connect to an inet_rdma node as to one of inet_tcp: erl_call, nodes in C, remote
+%% shells.
 -module(programs_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -6,7 +7,12 @@
 -import(inet_rdma_test_node, [call/4, name/1, unique/1]).
 
 -export([all/0, suite/0]).
--export([erl_call/1, c_node_connects/1, c_node_accepts/1, remote_shell/1]).
+-export([
+    erl_call_reaches_a_node/1,
+    c_node_connects/1,
+    c_node_accepts/1,
+    remote_shells_reach_nodes_of_both_carriers/1
+]).
 
 -define(COOKIE, "inet_rdma_test").
 
@@ -14,30 +20,46 @@ suite() ->
     [{timetrap, {minutes, 4}}, {ct_hooks, [{inet_rdma_test_nodes, [only_rdma]}]}].
 
 all() ->
-    [erl_call, c_node_connects, c_node_accepts, remote_shell].
+    [
+        erl_call_reaches_a_node,
+        c_node_connects,
+        c_node_accepts,
+        remote_shells_reach_nodes_of_both_carriers
+    ].
 
-erl_call(_Config) ->
+erl_call_reaches_a_node(_Config) ->
     case find_erl_call() of
         none ->
-            inet_rdma_test_link:skip("erl_call is not installed (Debian: erlang-dev or erlang-base)");
+            inet_rdma_test_link:skip(
+                "erl_call is not installed (Debian: erlang-dev or erlang-base)"
+            );
         Program ->
             Node = inet_rdma_test_node:start("a"),
             Node2 = atom_to_list(name(Node)),
             Call = fun(Arguments, Input) ->
                 Answer = erl_call(Program, Arguments, Input),
-                %% The next call has the same name: a node refuses it while the link of the last one is up.
+                %% The next call has the same name: a node refuses it while the link of the last one
+                %% is up.
                 inet_rdma_test_wait:until(no_caller_is_left, 10000, fun() ->
-                    {call(Node, erlang, nodes, [connected]), call(Node, inet_rdma, info, [])} =:= {[], []}
+                    {call(Node, erlang, nodes, [connected]), call(Node, inet_rdma, info, [])} =:=
+                        {[], []}
                 end),
                 Answer
             end,
             [
                 ?assertEqual({0, Node2}, Call(Where ++ ["-a", "erlang node"], ""))
-             || Where <- [["-sname", Node2], ["-address", "127.0.0.1:" ++ integer_to_list(port_of(Node))]]
+             || Where <- [
+                    ["-sname", Node2], ["-address", "127.0.0.1:" ++ integer_to_list(port_of(Node))]
+                ]
             ],
-            ?assertEqual({0, "{ok, [5050]}"}, Call(["-sname", Node2, "-e"], "[lists:sum(lists:seq(1,100))].\n")),
+            ?assertEqual(
+                {0, "{ok, [5050]}"},
+                Call(["-sname", Node2, "-e"], "[lists:sum(lists:seq(1,100))].\n")
+            ),
             Large = integer_to_list(200000),
-            ?assertMatch({0, _}, Call(["-sname", Node2, "-a", "lists duplicate [" ++ Large ++ ",a]"], ""))
+            ?assertMatch(
+                {0, _}, Call(["-sname", Node2, "-a", "lists duplicate [" ++ Large ++ ",a]"], "")
+            )
     end.
 
 erl_call(Program, Arguments, Input) ->
@@ -63,8 +85,12 @@ find_erl_call() ->
 c_node_connects(Config) ->
     with_c_node(Config, fun(Program) ->
         Node = inet_rdma_test_node:start("a"),
-        {_Server, true} = call(Node, inet_rdma_test_remote, started, [cnode, fun inet_rdma_test_remote:serve_c_node/0]),
-        Run = fun() -> program(Program, ["connect", unique("c"), ?COOKIE, atom_to_list(name(Node))], "") end,
+        {_Server, true} = call(Node, inet_rdma_test_remote, started, [
+            cnode, fun inet_rdma_test_remote:serve_c_node/0
+        ]),
+        Run = fun() ->
+            program(Program, ["connect", unique("c"), ?COOKIE, atom_to_list(name(Node))], "")
+        end,
         [?assertEqual({0, "world\n"}, Run()) || _ <- lists:seq(1, 20)],
         inet_rdma_test_wait:until(no_c_node_is_left, 10000, fun() ->
             {call(Node, erlang, nodes, [connected]), call(Node, inet_rdma, info, [])} =:= {[], []}
@@ -75,7 +101,9 @@ c_node_accepts(Config) ->
     with_c_node(Config, fun(Program) ->
         Node = inet_rdma_test_node:start("a"),
         Name = unique("c"),
-        Port = open_port({spawn_executable, Program}, [{args, ["accept", Name, ?COOKIE]}, {line, 200}, exit_status]),
+        Port = open_port({spawn_executable, Program}, [
+            {args, ["accept", Name, ?COOKIE]}, {line, 200}, exit_status
+        ]),
         "listens" = line(Port),
         [_, Host] = string:lexemes(atom_to_list(name(Node)), "@"),
         Peer = #{node => list_to_atom(Name ++ "@" ++ Host)},
@@ -107,14 +135,32 @@ with_c_node(Config, Test) ->
         {Cc, [Directory | _]} ->
             Source = filename:join(proplists:get_value(data_dir, Config), "cnode.c"),
             Program = filename:join(proplists:get_value(priv_dir, Config), "cnode"),
-            ?assertEqual({0, ""}, program(Cc, [
-                "-Wall", "-Werror", "-D_REENTRANT", "-I", filename:join(Directory, "include"), "-o", Program, Source,
-                "-L", filename:join(Directory, "lib"), "-lei", "-lpthread"
-            ], "")),
+            ?assertEqual(
+                {0, ""},
+                program(
+                    Cc,
+                    [
+                        "-Wall",
+                        "-Werror",
+                        "-D_REENTRANT",
+                        "-I",
+                        filename:join(Directory, "include"),
+                        "-o",
+                        Program,
+                        Source,
+                        "-L",
+                        filename:join(Directory, "lib"),
+                        "-lei",
+                        "-lpthread"
+                    ],
+                    ""
+                )
+            ),
             Test(Program)
     end.
 
-%% Where libei is: of the application, else where the installation keeps headers and libraries for programs in C.
+%% Where libei is: of the application, else where the installation keeps headers and libraries for
+%% programs in C.
 ei_directories() ->
     Candidates = [code:lib_dir(erl_interface), filename:join(code:root_dir(), "usr")],
     [
@@ -126,7 +172,7 @@ ei_directories() ->
     ].
 
 %% A shell of a plain node in an inet_rdma node, and of an inet_rdma node in both.
-remote_shell(_Config) ->
+remote_shells_reach_nodes_of_both_carriers(_Config) ->
     [
         begin
             Node = inet_rdma_test_node:start("a", Options),
@@ -134,18 +180,33 @@ remote_shell(_Config) ->
             ct:log("~ts", [Output]),
             ?assertMatch({match, _}, re:run(Output, "here=" ++ atom_to_list(name(Node)))),
             %% The node goes on when the shell has ended.
-            inet_rdma_test_wait:until(shell_is_gone, 10000, fun() -> call(Node, erlang, nodes, [connected]) =:= [] end)
+            inet_rdma_test_wait:until(shell_is_gone, 10000, fun() ->
+                call(Node, erlang, nodes, [connected]) =:= []
+            end)
         end
-     || {Carrier, Options} <- [{"inet_tcp", #{}}, {"inet_rdma", #{carrier => "inet_tcp"}}, {"inet_rdma", #{}}]
+     || {Carrier, Options} <- [
+            {"inet_tcp", #{}}, {"inet_rdma", #{carrier => "inet_tcp"}}, {"inet_rdma", #{}}
+        ]
     ].
 
-%% Runs a shell on a terminal, by script(1), as shells of later OTP versions need one. Leaves it as a user does.
+%% Runs a shell on a terminal, by script(1), as shells of later OTP versions need one. Leaves it as
+%% a user does.
 shell(Carrier, #{node := Node}) ->
-    Arguments = ["-sname", unique("shell"), "-hidden", "-setcookie", ?COOKIE, "-remsh", atom_to_list(Node)],
+    Arguments = [
+        "-sname", unique("shell"), "-hidden", "-setcookie", ?COOKIE, "-remsh", atom_to_list(Node)
+    ],
     Command =
-        lists:append(lists:join(" ", [inet_rdma_test_node:erl() | inet_rdma_test_node:flags(Carrier)] ++ Arguments)),
+        lists:append(
+            lists:join(
+                " ", [inet_rdma_test_node:erl() | inet_rdma_test_node:flags(Carrier)] ++ Arguments
+            )
+        ),
     Port = open_port({spawn_executable, os:find_executable("script")}, [
-        {args, ["-qec", Command, "/dev/null"]}, {env, [{"TERM", "vt100"}]}, exit_status, stderr_to_stdout, hide
+        {args, ["-qec", Command, "/dev/null"]},
+        {env, [{"TERM", "vt100"}]},
+        exit_status,
+        stderr_to_stdout,
+        hide
     ]),
     Dialogue = [
         {"\\(" ++ atom_to_list(Node) ++ "\\)1> ", "io:format(\"here=~s~n\", [node()]).\r"},
@@ -180,7 +241,11 @@ more(Port, Dialogue, Read) ->
 program(Program, Arguments, Input) ->
     Sh = "printf %s \"$0\" | \"$@\" 2>&1",
     Port = open_port({spawn_executable, "/bin/sh"}, [
-        {args, ["-c", Sh, Input, Program | Arguments]}, exit_status, stderr_to_stdout, hide, use_stdio
+        {args, ["-c", Sh, Input, Program | Arguments]},
+        exit_status,
+        stderr_to_stdout,
+        hide,
+        use_stdio
     ]),
     collect(Port, []).
 

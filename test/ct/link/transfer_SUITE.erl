@@ -1,18 +1,39 @@
-%% Data of every size arrives whole, each pair's messages in order, with all buffers, modes and ways of polling. Over
-%% links of the distribution (all packets go through the ring) and over streams (bulk lands).
+%% Data of every size arrives whole, each pair's messages in order, with all buffers, modes and ways
+%% of polling. Over links of the distribution (all packets go through the ring) and over streams
+%% (bulk lands).
 -module(transfer_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
 
 -import(inet_rdma_test_node, [name/1]).
 
--export([all/0, groups/0, suite/0, init_per_group/2, end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
+-export([
+    all/0,
+    groups/0,
+    suite/0,
+    init_per_group/2,
+    end_per_group/2,
+    init_per_testcase/2,
+    end_per_testcase/2
+]).
 -export([sizes_around_boundaries/1, sizes_both_ways/1, binary_of_16_mb/1, binary_of_256_mb/1]).
 -export([order_of_one_sender/1, order_of_many_senders_both_ways/1]).
 -export([stream_of_256_mb/1, stream_across_kinds/1, streams_both_ways/1]).
 -export([exit_reasons_while_streaming/1, iolists_and_shared_binaries/1]).
--export([different_buffers/1, smallest_buffers/1, largest_buffers/1, only_direct/1, only_indirect/1]).
--export([unequal_modes/1, polling_event/1, polling_busy/1, several_polling_threads/1, bytes_per_call/1]).
+-export([
+    different_buffers_carry_all/1,
+    smallest_buffers_carry_all/1,
+    largest_buffers_carry_all/1,
+    direct_only_sends_nothing_through_the_ring/1,
+    indirect_only_sends_all_through_the_ring/1
+]).
+-export([
+    unequal_modes_carry_all/1,
+    event_polling_carries_all/1,
+    busy_polling_carries_all/1,
+    several_polling_threads/1,
+    bytes_per_call/1
+]).
 
 -define(MB, 1048576).
 
@@ -24,15 +45,29 @@ all() ->
 
 groups() ->
     Cases = [
-        sizes_around_boundaries, sizes_both_ways, binary_of_16_mb, binary_of_256_mb, order_of_one_sender,
-        order_of_many_senders_both_ways, exit_reasons_while_streaming, iolists_and_shared_binaries
+        sizes_around_boundaries,
+        sizes_both_ways,
+        binary_of_16_mb,
+        binary_of_256_mb,
+        order_of_one_sender,
+        order_of_many_senders_both_ways,
+        exit_reasons_while_streaming,
+        iolists_and_shared_binaries
     ],
     [
         {default_options, [], Cases},
         {streams, [], [stream_of_256_mb, stream_across_kinds, streams_both_ways]},
         {own_options, [], [
-            different_buffers, smallest_buffers, largest_buffers, only_direct, only_indirect, unequal_modes,
-            polling_event, polling_busy, several_polling_threads, bytes_per_call
+            different_buffers_carry_all,
+            smallest_buffers_carry_all,
+            largest_buffers_carry_all,
+            direct_only_sends_nothing_through_the_ring,
+            indirect_only_sends_all_through_the_ring,
+            unequal_modes_carry_all,
+            event_polling_carries_all,
+            busy_polling_carries_all,
+            several_polling_threads,
+            bytes_per_call
         ]}
     ].
 
@@ -65,11 +100,15 @@ end_per_testcase(_Case, Config) ->
 
 sizes_around_boundaries(Config) ->
     {A, B} = pair(Config),
-    send_sizes(A, B, [0, 1, 63, 64, 65, 4095, 4096, 4097, 65535, 65536, 65537, ?MB - 1, ?MB, ?MB + 1]).
+    send_sizes(A, B, [
+        0, 1, 63, 64, 65, 4095, 4096, 4097, 65535, 65536, 65537, ?MB - 1, ?MB, ?MB + 1
+    ]).
 
 sizes_both_ways(Config) ->
     {A, B} = pair(Config),
-    Sizes = [0, 1, 63, 64, 65, 16383, 16384, 16385, 65535, 65536, 65537, 262143, 262144, 262145, 3 * ?MB],
+    Sizes = [
+        0, 1, 63, 64, 65, 16383, 16384, 16385, 65535, 65536, 65537, 262143, 262144, 262145, 3 * ?MB
+    ],
     ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), Sizes]),
     ok = call(B, inet_rdma_test_data, echo_and_compare, [name(A), Sizes]).
 
@@ -129,37 +168,42 @@ iolists_and_shared_binaries(Config) ->
     ok = call(A, inet_rdma_test_data, echo_terms, [name(B)]).
 
 %% Ring and landing buffers of the two sides differ: each obeys the other's limits.
-different_buffers(_Config) ->
+different_buffers_carry_all(_Config) ->
     Small = [{ring_bytes, 8192}, {landing_buffers, 2}, {landing_bytes, 65536}, {receive_slots, 16}],
-    Large = [{ring_bytes, ?MB}, {landing_buffers, 64}, {landing_bytes, 262144}, {receive_slots, 1024}],
+    Large = [
+        {ring_bytes, ?MB}, {landing_buffers, 64}, {landing_bytes, 262144}, {receive_slots, 1024}
+    ],
     exercise(Small, Large).
 
-smallest_buffers(_Config) ->
+smallest_buffers_carry_all(_Config) ->
     Smallest = [{Key, inet_rdma_test_options:smallest(Key)} || Key <- buffers()],
     exercise(Smallest, Smallest).
 
-largest_buffers(_Config) ->
-    %% Not the largest values at all, which only memory bounds, but far above what anybody would choose.
-    Large = [{ring_bytes, 32 * ?MB}, {landing_buffers, 128}, {landing_bytes, ?MB}, {receive_slots, 4096}],
+largest_buffers_carry_all(_Config) ->
+    %% Not the largest values at all, which only memory bounds, but far above what anybody would
+    %% choose.
+    Large = [
+        {ring_bytes, 32 * ?MB}, {landing_buffers, 128}, {landing_bytes, ?MB}, {receive_slots, 4096}
+    ],
     exercise(Large, Large).
 
-only_direct(_Config) ->
+direct_only_sends_nothing_through_the_ring(_Config) ->
     {Direct, Indirect} = exercise([{mode, direct_only}], [{mode, direct_only}]),
     ?assertEqual(0, Indirect),
     ?assert(Direct > 0).
 
-only_indirect(_Config) ->
+indirect_only_sends_all_through_the_ring(_Config) ->
     {Direct, Indirect} = exercise([{mode, indirect_only}], [{mode, indirect_only}]),
     ?assertEqual(0, Direct),
     ?assert(Indirect > 0).
 
-unequal_modes(_Config) ->
+unequal_modes_carry_all(_Config) ->
     exercise([{mode, indirect_only}], [{mode, dynamic}]).
 
-polling_event(_Config) ->
+event_polling_carries_all(_Config) ->
     exercise([{polling, event}], [{polling, event}]).
 
-polling_busy(_Config) ->
+busy_polling_carries_all(_Config) ->
     exercise([{polling, busy}], [{polling, adaptive}]).
 
 several_polling_threads(_Config) ->
@@ -171,8 +215,8 @@ bytes_per_call(_Config) ->
 buffers() ->
     [ring_bytes, landing_buffers, landing_bytes, receive_slots].
 
-%% Connects two nodes with these options by a link and by a stream, and sends sizes and streams both ways over each;
-%% what the stream's connecting end counts of its transfers.
+%% Connects two nodes with these options by a link and by a stream, and sends sizes and streams both
+%% ways over each; what the stream's connecting end counts of its transfers.
 exercise(OptionsA, OptionsB) ->
     [A, B] = inet_rdma_test_node:start_all([{"a", #{rdma => OptionsA}}, {"b", #{rdma => OptionsB}}]),
     ok = inet_rdma_test_node:connect(A, B),
@@ -225,7 +269,9 @@ await(Node, Name) ->
 
 %% Direct and indirect transfers of the stream so far, as its sender counts them.
 transfers(X) ->
-    #{direct_transfers_sent := Direct, indirect_transfers_sent := Indirect} = inet_rdma_test_pair:do(X, info, []),
+    #{direct_transfers_sent := Direct, indirect_transfers_sent := Indirect} = inet_rdma_test_pair:do(
+        X, info, []
+    ),
     {Direct, Indirect}.
 
 call(Node, Module, Function, Args) ->

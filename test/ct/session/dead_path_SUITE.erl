@@ -1,5 +1,5 @@
-%% The option dead_after_ms: a path whose packets vanish is suspected, and the link goes on over another one; a peer or
-%% a node that is slow or stopped is not suspected.
+%% The option suspect_after_ms: a path whose packets vanish is suspected, and the link goes on over
+%% another one. A peer or a node that is slow or stopped is not suspected.
 -module(dead_path_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -7,56 +7,97 @@
 -import(inet_rdma_test_node, [call/4, name/1]).
 
 -export([all/0, suite/0, groups/0, init_per_testcase/2]).
--export([vanished_connection/1, idle_link/1, network_away/1, suspected_is_lost/1, one_way_alone/1, one_side_alone/1]).
--export([default_waits/1]).
--export([stopped_peer/1, stopped_node/1, starvation/1, stopped_for_good/1, beside_shared_memory/1]).
+-export([
+    a_vanished_connection_is_replaced/1,
+    an_idle_link_notices_with_the_first_packet/1,
+    a_link_waits_while_the_network_is_away/1,
+    suspected_is_lost/1,
+    one_way_alone/1,
+    one_side_alone/1
+]).
+-export([without_the_option_tcp_decides/1]).
+-export([
+    a_stopped_peer_is_not_suspected/1,
+    a_node_that_was_stopped_suspects_nobody/1,
+    starved_nodes_suspect_nobody/1,
+    stopped_for_good/1,
+    beside_shared_memory/1
+]).
 -export([attempt_without_an_end/1]).
 
 %% Long enough that nothing here ends a link by it.
 -define(TICKTIME, 600).
--define(DEAD_AFTER_MS, 1000).
+-define(SUSPECT_AFTER_MS, 1000).
 %% The smallest value of the option: the most likely to take a slow peer for a dead path.
 -define(SMALLEST_MS, 500).
 -define(STOPPED_MS, 4000).
 
 suite() ->
-    [{timetrap, {minutes, 4 + starved_seconds() div 60}}, {ct_hooks, [{inet_rdma_test_nodes, [only_rdma, paths]}]}].
+    [
+        {timetrap, {minutes, 4 + starved_seconds() div 60}},
+        {ct_hooks, [{inet_rdma_test_nodes, [only_rdma, paths]}]}
+    ].
 
 all() ->
     [{group, Group} || {Group, _, _} <- groups()].
 
 groups() ->
-    Vanishing = [vanished_connection, idle_link, network_away, suspected_is_lost, one_way_alone, one_side_alone,
-                 default_waits],
-    Slow = [stopped_peer, stopped_node, starvation, stopped_for_good, attempt_without_an_end],
-    [{tcp, [], Vanishing ++ Slow}, {shm, [], [beside_shared_memory]}, {tls, [], [stopped_peer]}].
+    Vanishing = [
+        a_vanished_connection_is_replaced,
+        an_idle_link_notices_with_the_first_packet,
+        a_link_waits_while_the_network_is_away,
+        suspected_is_lost,
+        one_way_alone,
+        one_side_alone,
+        without_the_option_tcp_decides
+    ],
+    Slow = [
+        a_stopped_peer_is_not_suspected,
+        a_node_that_was_stopped_suspects_nobody,
+        starved_nodes_suspect_nobody,
+        stopped_for_good,
+        attempt_without_an_end
+    ],
+    [
+        {tcp, [], Vanishing ++ Slow},
+        {shm, [], [beside_shared_memory]},
+        {tls, [], [a_stopped_peer_is_not_suspected]}
+    ].
 
 %% How long the nodes are starved: what CI has time for; INET_RDMA_STARVED_SECONDS=3600 by hand.
 starved_seconds() -> list_to_integer(os:getenv("INET_RDMA_STARVED_SECONDS", "20")).
 
-init_per_testcase(Case, Config) when Case =:= stopped_peer; Case =:= stopped_node; Case =:= starvation;
-                                     Case =:= stopped_for_good; Case =:= beside_shared_memory;
-                                     Case =:= attempt_without_an_end ->
+init_per_testcase(Case, Config) when
+    Case =:= a_stopped_peer_is_not_suspected;
+    Case =:= a_node_that_was_stopped_suspects_nobody;
+    Case =:= starved_nodes_suspect_nobody;
+    Case =:= stopped_for_good;
+    Case =:= beside_shared_memory;
+    Case =:= attempt_without_an_end
+->
     Config;
 init_per_testcase(_Case, Config) ->
     inet_rdma_test_network:needed(Config).
 
-%% A firewall has forgotten the connection: its packets vanish, and another one passes. Nothing is lost.
-vanished_connection(Config) ->
+%% A firewall has forgotten the connection: its packets vanish, and another one passes. Nothing is
+%% lost.
+a_vanished_connection_is_replaced(Config) ->
     Network = proplists:get_value(network, Config),
-    [A, B] = Pair = hosts(Config, {?DEAD_AFTER_MS, ?DEAD_AFTER_MS}),
+    [A, B] = Pair = hosts(Config, {?SUSPECT_AFTER_MS, ?SUSPECT_AFTER_MS}),
     Traffic = inet_rdma_test_traffic:start_small(A, B),
     [
         begin
             {StartMs, Before} = {now_ms(), [resumes(X, Y) || {X, Y} <- [{A, B}, {B, A}]]},
-            ok = inet_rdma_test_network:silence(inet_rdma_test_network:connections(Network), Network),
+            ok = inet_rdma_test_network:silence(
+                inet_rdma_test_network:connections(Network), Network
+            ),
             resumed(A, B, Before),
             ct:pal("the link goes on ~b ms after its packets have vanished", [now_ms() - StartMs])
         end
      || _ <- [1, 2, 3]
     ],
     Logged = inet_rdma_test_traffic:logged(Traffic),
-    %% Of two nodes that notice it at the same time one may hear it from the other.
+    %% If two nodes notice it at the same time, one may hear it from the other.
     ?assert(suspicions(A, B) + suspicions(B, A) > 0),
     inet_rdma_test_lasting:undisturbed(Traffic),
     %% Two lines for each change. Beside other work there may be more changes than cuts.
@@ -65,9 +106,9 @@ vanished_connection(Config) ->
     [inet_rdma_test_node:stop(Node) || Node <- Pair].
 
 %% A link over which nothing goes notices it by the first packet at the latest.
-idle_link(Config) ->
+an_idle_link_notices_with_the_first_packet(Config) ->
     Network = proplists:get_value(network, Config),
-    [A, B] = hosts(Config, {?DEAD_AFTER_MS, 0}),
+    [A, B] = hosts(Config, {?SUSPECT_AFTER_MS, 0}),
     Before = [resumes(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
     ok = inet_rdma_test_network:silence(inet_rdma_test_network:connections(Network), Network),
     ok = inet_rdma_test_link:exercise(A, B),
@@ -75,14 +116,16 @@ idle_link(Config) ->
     ?assert(suspicions(A, B) > 0).
 
 %% Nothing passes between the hosts, then all does: the link has waited.
-network_away(Config) ->
+a_link_waits_while_the_network_is_away(Config) ->
     Network = proplists:get_value(network, Config),
-    [A, B] = hosts(Config, {?DEAD_AFTER_MS, ?SMALLEST_MS}),
+    [A, B] = hosts(Config, {?SUSPECT_AFTER_MS, ?SMALLEST_MS}),
     Traffic = inet_rdma_test_traffic:start(A, B),
     Before = [resumes(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
     ok = inet_rdma_test_network:silence(Network),
-    [inet_rdma_test_wait:until({suspected, name(X)}, 20000, fun() -> suspicions(X, Y) > 0 end)
-     || {X, Y} <- [{A, B}, {B, A}]],
+    [
+        inet_rdma_test_wait:until({suspected, name(X)}, 20000, fun() -> suspicions(X, Y) > 0 end)
+     || {X, Y} <- [{A, B}, {B, A}]
+    ],
     %% A suspected path is not lost.
     ?assertEqual(Before, [resumes(X, Y) || {X, Y} <- [{A, B}, {B, A}]]),
     no_losses(A, B),
@@ -90,26 +133,33 @@ network_away(Config) ->
     carried(A, B),
     inet_rdma_test_lasting:undisturbed(Traffic).
 
-%% The kernel ends the connection of a path that is suspected: that is a loss, told once, before the link goes on.
+%% The kernel ends the connection of a path that is suspected: that is a loss, told once, before the
+%% link goes on.
 suspected_is_lost(Config) ->
     Network = proplists:get_value(network, Config),
-    [A, B] = hosts(Config, {?DEAD_AFTER_MS, ?SMALLEST_MS}),
+    [A, B] = hosts(Config, {?SUSPECT_AFTER_MS, ?SMALLEST_MS}),
     ok = call(A, inet_rdma_test_events, install, []),
     Traffic = inet_rdma_test_traffic:start_small(A, B),
     Before = [resumes(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
     ok = inet_rdma_test_network:silence(Network),
     inet_rdma_test_wait:until(suspected, 20000, fun() -> suspicions(A, B) > 0 end),
     ok = call(A, inet_rdma_test_remote, end_part, [socket]),
-    inet_rdma_test_wait:until(lost, 20000, fun() -> not call(A, inet_rdma_test_remote, has_tcp, []) end),
+    inet_rdma_test_wait:until(lost, 20000, fun() ->
+        not call(A, inet_rdma_test_remote, has_tcp, [])
+    end),
     ok = inet_rdma_test_network:pass(Network),
     resumed(A, B, Before),
     carried(A, B),
     inet_rdma_test_lasting:undisturbed(Traffic),
-    Told = [Event || {_, #{inet_rdma := #{event := Event}}} <- call(A, inet_rdma_test_events, logged, [])],
+    Told = [
+        Event
+     || {_, #{inet_rdma := #{event := Event}}} <- call(A, inet_rdma_test_events, logged, [])
+    ],
     ?assertMatch([lost, restored | _], Told),
     ?assertEqual(length([lost || lost <- Told]), length([restored || restored <- Told])).
 
-%% The node whose packets arrive, and whose peer's do not, suspects the connection. Neither node ends the link.
+%% The node whose packets arrive, and whose peer's do not, suspects the connection. Neither node
+%% ends the link.
 one_way_alone(Config) ->
     Network = proplists:get_value(network, Config),
     [A, B] = hosts(Config, {?SMALLEST_MS, 0}),
@@ -119,8 +169,11 @@ one_way_alone(Config) ->
     ok = write(A, B),
     inet_rdma_test_wait:until(suspected, 20000, fun() -> suspicions(A, B) > 0 end),
     %% Longer than the attempts that would end a link whose path is lost.
-    ok = inet_rdma_test_wait:holds(unresumed, 8000,
-                                   fun() -> [resumes(X, Y) || {X, Y} <- [{A, B}, {B, A}]] =:= Before end),
+    ok = inet_rdma_test_wait:holds(
+        unresumed,
+        8000,
+        fun() -> [resumes(X, Y) || {X, Y} <- [{A, B}, {B, A}]] =:= Before end
+    ),
     ok = inet_rdma_test_network:pass(Network),
     carried(A, B),
     inet_rdma_test_lasting:undisturbed(Traffic).
@@ -138,55 +191,70 @@ one_side_alone(Config) ->
     inet_rdma_test_lasting:undisturbed(Traffic).
 
 %% Without the option TCP decides, which takes minutes.
-default_waits(Config) ->
+without_the_option_tcp_decides(Config) ->
     Network = proplists:get_value(network, Config),
     [A, B] = hosts(Config, {0, 0}),
     Traffic = inet_rdma_test_traffic:start_small(A, B),
     ok = inet_rdma_test_network:silence(inet_rdma_test_network:connections(Network), Network),
-    inet_rdma_test_wait:holds(no_loss, ?STOPPED_MS,
-                              fun() -> [losses(X, Y) || {X, Y} <- [{A, B}, {B, A}]] =:= [0, 0] end),
+    inet_rdma_test_wait:holds(
+        no_loss,
+        ?STOPPED_MS,
+        fun() -> [losses(X, Y) || {X, Y} <- [{A, B}, {B, A}]] =:= [0, 0] end
+    ),
     ok = inet_rdma_test_network:pass(Network),
     inet_rdma_test_lasting:undisturbed(Traffic).
 
 %% The kernel of a peer that is stopped answers, also when its buffers are full.
-stopped_peer(Config) ->
+a_stopped_peer_is_not_suspected(Config) ->
     [A, B] = pair(Config, ?SMALLEST_MS),
     Traffic = inet_rdma_test_traffic:start(A, B),
     inet_rdma_test_node:suspend(B),
-    receive after ?STOPPED_MS -> ok end,
+    receive
+    after ?STOPPED_MS -> ok
+    end,
     ?assertEqual(0, losses(A, B)),
     inet_rdma_test_node:resume(B),
     inet_rdma_test_lasting:undisturbed(Traffic),
     no_losses(A, B).
 
 %% A node that was stopped itself, as its whole machine may be.
-stopped_node(Config) ->
+a_node_that_was_stopped_suspects_nobody(Config) ->
     [A, B] = pair(Config, ?SMALLEST_MS),
     [
         begin
             [inet_rdma_test_node:suspend(Node) || Node <- Nodes],
-            receive after ?STOPPED_MS -> ok end,
+            receive
+            after ?STOPPED_MS -> ok
+            end,
             [inet_rdma_test_node:resume(Node) || Node <- Nodes],
             ok = inet_rdma_test_link:exercise(A, B),
             %% Looks that were due meanwhile have been made.
-            inet_rdma_test_wait:holds(no_loss, 2 * ?SMALLEST_MS, fun() -> losses(A, B) + losses(B, A) =:= 0 end)
+            inet_rdma_test_wait:holds(no_loss, 2 * ?SMALLEST_MS, fun() ->
+                losses(A, B) + losses(B, A) =:= 0
+            end)
         end
      || Nodes <- [[A], [B], [A, B]]
     ].
 
 %% More busy processes than processors, inside both nodes and beside them.
-starvation(Config) ->
+starved_nodes_suspect_nobody(Config) ->
     [A, B] = pair(Config, ?SMALLEST_MS),
     Count = 4 * erlang:system_info(logical_processors_available),
     Busy = [call(Node, inet_rdma_test_remote, spin, [Count]) || Node <- [A, B]],
     Traffic = inet_rdma_test_traffic:start_small(A, B),
-    Beside = [open_port({spawn_executable, "/bin/sh"}, [{args, ["-c", "while :; do :; done"]}])
-              || _ <- lists:seq(1, Count)],
+    Beside = [
+        open_port({spawn_executable, "/bin/sh"}, [{args, ["-c", "while :; do :; done"]}])
+     || _ <- lists:seq(1, Count)
+    ],
     OsPids = [OsPid || Port <- Beside, {os_pid, OsPid} <- [erlang:port_info(Port, os_pid)]],
-    receive after starved_seconds() * 1000 -> ok end,
+    receive
+    after starved_seconds() * 1000 -> ok
+    end,
     _ = os:cmd(lists:flatten(["kill -9", [[" ", integer_to_list(OsPid)] || OsPid <- OsPids]])),
-    [true = call(Node, erlang, exit, [Spinner, kill])
-     || {Node, Spinners} <- lists:zip([A, B], Busy), Spinner <- Spinners],
+    [
+        true = call(Node, erlang, exit, [Spinner, kill])
+     || {Node, Spinners} <- lists:zip([A, B], Busy), Spinner <- Spinners
+    ],
     inet_rdma_test_lasting:undisturbed(Traffic),
     ct:pal("starved for ~b s", [starved_seconds()]),
     no_losses(A, B).
@@ -203,7 +271,8 @@ stopped_for_good(Config) ->
     end),
     ct:pal("~p", [call(A, inet_rdma_test_log, lines, [])]).
 
-%% The process of an attempt to resume is killed when it has given up the TCP connection: its node makes another one.
+%% The process of an attempt to resume is killed when it has given up the TCP connection: its node
+%% makes another one.
 attempt_without_an_end(Config) ->
     [A, B] = pair(Config, 0),
     ok = call(A, inet_rdma_test_log, install, []),
@@ -211,7 +280,7 @@ attempt_without_an_end(Config) ->
     %% So B does not make it.
     inet_rdma_test_node:suspend(B),
     [{_, Port}] = call(A, erlang, system_info, [dist_ctrl]),
-    {ok, <<_:16/binary>>} = call(A, inet_rdma_port, command, [Port, suspend, <<1000:64/native>>]),
+    {ok, <<_:16/binary>>} = call(A, inet_rdma_port, command, [Port, give_up_tcp, <<1000:64/native>>]),
     inet_rdma_test_wait:until(told, 30000, fun() ->
         call(A, inet_rdma_test_log, contains, ["lost its TCP connection"])
     end),
@@ -224,7 +293,9 @@ beside_shared_memory(Config) ->
     [A, B] = pair(Config, ?SMALLEST_MS),
     ?assertEqual(shm, inet_rdma_test_link:fabric(A, B)),
     inet_rdma_test_node:suspend(B),
-    receive after ?STOPPED_MS -> ok end,
+    receive
+    after ?STOPPED_MS -> ok
+    end,
     inet_rdma_test_node:resume(B),
     ok = inet_rdma_test_link:exercise(A, B),
     no_losses(A, B).
@@ -239,28 +310,31 @@ carried(A, B) ->
 %% A node on either host, connected.
 hosts(Config, {OfA, OfB}) ->
     Network = proplists:get_value(network, Config),
-    [A, B] = Pair = inet_rdma_test_node:start_all([
-        begin
-            Options = options(Config, DeadAfterMs, ?TICKTIME),
-            Name = inet_rdma_test_node:unique(atom_to_list(Host)) ++ "@" ++
-                inet_rdma_test_network:address(Host, Network),
-            {atom_to_list(Host),
-             Options#{long => true, name => Name, under => inet_rdma_test_network:under(Host, Network)}}
-        end
-     || {Host, DeadAfterMs} <- [{a, OfA}, {b, OfB}]
-    ]),
+    [A, B] =
+        Pair = inet_rdma_test_node:start_all([
+            begin
+                Options = options(Config, SuspectAfterMs, ?TICKTIME),
+                Name =
+                    inet_rdma_test_node:unique(atom_to_list(Host)) ++ "@" ++
+                        inet_rdma_test_network:address(Host, Network),
+                {atom_to_list(Host), Options#{
+                    long => true, name => Name, under => inet_rdma_test_network:under(Host, Network)
+                }}
+            end
+         || {Host, SuspectAfterMs} <- [{a, OfA}, {b, OfB}]
+        ]),
     ok = inet_rdma_test_node:connect(A, B),
     Pair.
 
 %% Two nodes of this host, connected.
-pair(Config, DeadAfterMs) -> pair(Config, DeadAfterMs, ?TICKTIME).
+pair(Config, SuspectAfterMs) -> pair(Config, SuspectAfterMs, ?TICKTIME).
 
-pair(Config, DeadAfterMs, TickTime) ->
-    inet_rdma_test_node:connected_pair(options(Config, DeadAfterMs, TickTime)).
+pair(Config, SuspectAfterMs, TickTime) ->
+    inet_rdma_test_node:connected_pair(options(Config, SuspectAfterMs, TickTime)).
 
-options(Config, DeadAfterMs, TickTime) ->
+options(Config, SuspectAfterMs, TickTime) ->
     inet_rdma_test_paths:options(Config, #{
-        rdma => [{dead_after_ms, DeadAfterMs}, {survive_ms, 600000}],
+        rdma => [{suspect_after_ms, SuspectAfterMs}, {survive_ms, 600000}],
         args => ["-kernel", "net_ticktime", integer_to_list(TickTime)]
     }).
 
@@ -277,8 +351,8 @@ resumes(Node, Peer) -> maps:get(resumes, info(Node, Peer)).
 
 losses(Node, Peer) -> maps:get(losses, info(Node, Peer)).
 
-%% Writes from the side that watches the path: the processes of its traffic may all wait for the other side, whose host
-%% owes no answer then.
+%% Writes from the side that watches the path: the processes of its traffic may all wait for the
+%% other side, whose host owes no answer then.
 write(Node, Peer) ->
     %% A link that is busy has written already.
     To = {no_such_name, inet_rdma_test_node:name(Peer)},

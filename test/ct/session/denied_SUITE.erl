@@ -1,4 +1,5 @@
-%% Writes that the kernel refuses while a link's TCP connection lives, and neither side is told of an end.
+%% Writes that the kernel refuses while a link's TCP connection lives, and neither side gets a
+%% report of an end.
 -module(denied_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -6,7 +7,7 @@
 -import(inet_rdma_test_node, [call/4, name/1]).
 
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
--export([denial/1, no_memory/1]).
+-export([a_denied_connection_is_given_up/1, bytes_wait_while_the_kernel_has_no_memory/1]).
 
 %% Long enough that no tick arrives: only what is written can show the fault.
 -define(TICKTIME, 2400).
@@ -15,7 +16,7 @@
 
 suite() -> [{timetrap, {minutes, 3}}].
 
-all() -> [denial, no_memory].
+all() -> [a_denied_connection_is_given_up, bytes_wait_while_the_kernel_has_no_memory].
 
 init_per_suite(Config) ->
     case inet_rdma_test_node:only_rdma(Config) of
@@ -28,14 +29,16 @@ end_per_suite(_Config) -> ok.
 end_per_testcase(_Case, _Config) -> inet_rdma_test_node:stop_all().
 
 %% The node gives the connection up by itself: the peer, which is stopped, says nothing.
-denial(Config) ->
+a_denied_connection_is_given_up(Config) ->
     [A, B] = pair(Config),
     Before = info(resumes, A, B),
     inet_rdma_test_node:suspend(B),
     case call(A, inet_rdma_test_remote, end_part, [denied]) of
         {error, Why} ->
             inet_rdma_test_node:resume(B),
-            inet_rdma_test_link:skip("no TCP connection can be put into repair here: " ++ atom_to_list(Why));
+            inet_rdma_test_link:skip(
+                "no TCP connection can be put into repair here: " ++ atom_to_list(Why)
+            );
         ok ->
             _ = call(A, erlang, send, [{nobody, name(B)}, denied]),
             inet_rdma_test_wait:until(lost, 20000, fun() -> info(losses, A, B) > 0 end),
@@ -45,7 +48,7 @@ denial(Config) ->
     end.
 
 %% The bytes go once the kernel has memory; the connection stays.
-no_memory(Config) ->
+bytes_wait_while_the_kernel_has_no_memory(Config) ->
     [A, B] = pair(Config),
     case inject(A, "ENOBUFS") of
         {ok, Strace} ->
@@ -69,9 +72,12 @@ inject(#{os_pid := OsPid}, Error) ->
         false ->
             {error, "the program strace is missing"};
         Program ->
-            Inject = "inject=sendto,sendmsg:error=" ++ Error ++ ":when=1.." ++ integer_to_list(?REFUSED),
+            Inject =
+                "inject=sendto,sendmsg:error=" ++ Error ++ ":when=1.." ++ integer_to_list(?REFUSED),
             Args = ["-f", "-qq", "-o", "/dev/null", "-e", Inject, "-p", integer_to_list(OsPid)],
-            Strace = open_port({spawn_executable, Program}, [{args, Args}, exit_status, stderr_to_stdout]),
+            Strace = open_port({spawn_executable, Program}, [
+                {args, Args}, exit_status, stderr_to_stdout
+            ]),
             case inet_rdma_test_wait:until(traced, 20000, fun() -> is_traced(OsPid, Strace) end) of
                 ended -> {error, "strace cannot attach to a node here"};
                 _ -> {ok, Strace}
@@ -80,16 +86,28 @@ inject(#{os_pid := OsPid}, Error) ->
 
 %% strace ends if it may not attach; what it says may be a mere remark about a call under way.
 is_traced(OsPid, Strace) ->
-    receive {Strace, {exit_status, _}} -> {ok, ended}
+    receive
+        {Strace, {exit_status, _}} -> {ok, ended}
     after 0 ->
-        Statuses = [file:read_file(File) || File <- filelib:wildcard(
-                        "/proc/" ++ integer_to_list(OsPid) ++ "/task/*/status")],
-        lists:all(fun({ok, Status}) -> binary:match(Status, <<"TracerPid:\t0\n">>) =:= nomatch;
-                     ({error, _}) -> true
-                  end, Statuses)
+        Statuses = [
+            file:read_file(File)
+         || File <- filelib:wildcard(
+                "/proc/" ++ integer_to_list(OsPid) ++ "/task/*/status"
+            )
+        ],
+        lists:all(
+            fun
+                ({ok, Status}) -> binary:match(Status, <<"TracerPid:\t0\n">>) =:= nomatch;
+                ({error, _}) -> true
+            end,
+            Statuses
+        )
     end.
 
 detach(Strace) ->
     {os_pid, OsPid} = erlang:port_info(Strace, os_pid),
     _ = os:cmd("kill -INT " ++ integer_to_list(OsPid)),
-    receive {Strace, {exit_status, _}} -> ok after 20000 -> error(strace_does_not_end) end.
+    receive
+        {Strace, {exit_status, _}} -> ok
+    after 20000 -> error(strace_does_not_end)
+    end.

@@ -7,11 +7,21 @@
 
 -export([all/0, suite/0, init_per_testcase/2]).
 -export([kill_is_seen_at_once/1, kill_with_a_full_send_queue/1, halt_with_a_full_send_queue/1]).
--export([stop_with_a_full_send_queue/1, back_under_the_same_name/1, killed_peers_leave_nothing_behind/1]).
+-export([
+    stop_with_a_full_send_queue/1, back_under_the_same_name/1, killed_peers_leave_nothing_behind/1
+]).
 -export([halted_and_stopped_peers_leave_nothing_behind/1, stopped_for_less_than_the_tick_time/1]).
--export([stopped_for_longer_than_the_tick_time/1, connect_to_a_stopped_node/1, killed_while_others_connect/1]).
--export([death_of_the_controller/1, death_of_the_guard/1, death_of_the_supervisor/1, end_of_the_socket/1]).
--export([sent_before_the_end_arrives/1, taken_before_the_end_arrives/1, longer_tick_time_of_the_peer/1]).
+-export([
+    stopped_for_longer_than_the_tick_time/1,
+    connect_to_a_stopped_node/1,
+    killed_while_others_connect/1
+]).
+-export([
+    death_of_the_controller/1, death_of_the_guard/1, death_of_the_supervisor/1, end_of_the_socket/1
+]).
+-export([
+    sent_before_the_end_arrives/1, taken_before_the_end_arrives/1, longer_tick_time_of_the_peer/1
+]).
 
 %% The bound for "at once"; the case prints what it measured.
 -define(AT_ONCE_MS, 5000).
@@ -21,16 +31,29 @@ suite() ->
 
 all() ->
     [
-        kill_is_seen_at_once, kill_with_a_full_send_queue, halt_with_a_full_send_queue,
-        stop_with_a_full_send_queue, back_under_the_same_name, killed_peers_leave_nothing_behind,
-        halted_and_stopped_peers_leave_nothing_behind, stopped_for_less_than_the_tick_time,
-        stopped_for_longer_than_the_tick_time, connect_to_a_stopped_node, killed_while_others_connect,
-        death_of_the_controller, death_of_the_guard, death_of_the_supervisor, end_of_the_socket,
-        sent_before_the_end_arrives, taken_before_the_end_arrives, longer_tick_time_of_the_peer
+        kill_is_seen_at_once,
+        kill_with_a_full_send_queue,
+        halt_with_a_full_send_queue,
+        stop_with_a_full_send_queue,
+        back_under_the_same_name,
+        killed_peers_leave_nothing_behind,
+        halted_and_stopped_peers_leave_nothing_behind,
+        stopped_for_less_than_the_tick_time,
+        stopped_for_longer_than_the_tick_time,
+        connect_to_a_stopped_node,
+        killed_while_others_connect,
+        death_of_the_controller,
+        death_of_the_guard,
+        death_of_the_supervisor,
+        end_of_the_socket,
+        sent_before_the_end_arrives,
+        taken_before_the_end_arrives,
+        longer_tick_time_of_the_peer
     ].
 
 init_per_testcase(Case, Config) when
-    %% A halting node lets its ports write all they have, and a TCP port waits for the stopped peer to read it.
+    %% A halting node lets its ports write all they have, and a TCP port waits for the stopped peer
+    %% to read it.
     Case =:= halt_with_a_full_send_queue;
     Case =:= stop_with_a_full_send_queue;
     %% Parts that a link over TCP does not have, or that end otherwise there.
@@ -62,7 +85,8 @@ kill_with_a_full_send_queue(_Config) ->
     await_nodedown(A, Watcher, StartMs),
     %% No process stays suspended on the dead connection.
     inet_rdma_test_wait:until(senders_run_again, 20000, fun() ->
-        [S || S <- Senders, call(A, erlang, process_info, [S, status]) =:= {status, suspended}] =:= []
+        [S || S <- Senders, call(A, erlang, process_info, [S, status]) =:= {status, suspended}] =:=
+            []
     end).
 
 halt_with_a_full_send_queue(_Config) ->
@@ -71,8 +95,8 @@ halt_with_a_full_send_queue(_Config) ->
 stop_with_a_full_send_queue(_Config) ->
     ends_with_a_full_send_queue(fun(A) -> ok = cast(A, init, stop, []) end).
 
-%% The node that ends waits for the stopped peer only as long as the flush of a link may take. When the peer goes on it
-%% gets the nodedown.
+%% The node that ends waits for the stopped peer only as long as the flush of a link may take. When
+%% the peer goes on it gets the nodedown.
 ends_with_a_full_send_queue(End) ->
     [A, B] = inet_rdma_test_node:connected_pair(#{}),
     AtB = inet_rdma_test_node:watch(B, A),
@@ -84,9 +108,10 @@ ends_with_a_full_send_queue(End) ->
     inet_rdma_test_node:resume(B),
     await_nodedown(B, AtB, StartMs, 20000).
 
-%% What a node has sent before it disconnects or stops arrives: the peer reads to the end of the link. No more is sent
-%% than the link itself can hold, as the VM drops what it has not given to the link yet, over TCP, too. So a halt, which
-%% leaves the VM no time to give anything, is no case of this.
+%% What a node has sent before it disconnects or stops arrives: the peer reads to the end of the
+%% link. Nothing more is sent than the link itself can hold, as the VM drops what it has not given
+%% to the link yet, over TCP, too. So a halt, which leaves the VM no time to give anything, is no
+%% case of this.
 sent_before_the_end_arrives(_Config) ->
     A = inet_rdma_test_node:start("a"),
     [
@@ -103,11 +128,14 @@ sent_before_the_end_arrives(_Config) ->
         Then <- [{erlang, disconnect_node, [name(A)]}, {init, stop, []}]
     ].
 
-%% The sockets hold all of it, and the peer has read nothing of it yet, when the link is closed in order over TCP. The
-%% peer's acknowledgements come to a connection that has ended.
+%% The sockets hold all of it, and the peer has read nothing of it yet, when the link is closed in
+%% order over TCP. The peer's acknowledgements come to a connection that has ended.
 taken_before_the_end_arrives(_Config) ->
     Options = #{rdma => [{fabric, tcp}], args => []},
-    [A, B] = inet_rdma_test_node:start_all([{Prefix, inet_rdma_test_node:alone(Options)} || Prefix <- ["a", "b"]]),
+    [A, B] = inet_rdma_test_node:start_all([
+        {Prefix, inet_rdma_test_node:alone(Options)}
+     || Prefix <- ["a", "b"]
+    ]),
     [
         begin
             ok = inet_rdma_test_node:connect(A, B),
@@ -164,8 +192,8 @@ halted_and_stopped_peers_leave_nothing_behind(_Config) ->
     [end_peer(A, End) || End <- [Halt, Stop, Halt, Stop]],
     ok = await_footprint(A, Before).
 
-%% A peer connects, both nodes send, and the peer ends while its send queue is not empty. The peer's listeners
-%% are gone, too.
+%% A peer connects, both nodes send, and the peer ends while its send queue is not empty. The peer's
+%% listeners are gone, too.
 end_peer(A, End) ->
     B = inet_rdma_test_node:start("b"),
     ok = inet_rdma_test_node:connect(A, B),
@@ -183,7 +211,10 @@ end_peer(A, End) ->
     inet_rdma_test_node:await_exit(B, 20000),
     inet_rdma_test_node:await_nodes(A, []),
     inet_rdma_test_wait:until({nothing_left_of, name(B)}, ?AT_ONCE_MS, fun() ->
-        Left = [Line || Line <- inet_rdma_test_os:rendezvous_sockets(), lists:member(Line, Rendezvous)],
+        Left = [
+            Line
+         || Line <- inet_rdma_test_os:rendezvous_sockets(), lists:member(Line, Rendezvous)
+        ],
         (Left =:= [] andalso not inet_rdma_test_os:is_listening(Port)) orelse Left
     end),
     true = call(A, erlang, exit, [call(A, erlang, whereis, [Name]), kill]).
@@ -259,13 +290,13 @@ death_of_the_controller(_Config) ->
     ],
     ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1000, 1000000]]).
 
-%% The other processes of a link over RDMA: when one of them dies the link ends on both nodes, and they can connect
-%% again.
+%% The other processes of a link over RDMA: when one of them dies the link ends on both nodes, and
+%% they can connect again.
 death_of_the_guard(_Config) -> survived_death(guard).
 
 death_of_the_supervisor(_Config) -> survived_death(supervisor).
 
-%% The TCP connection of a session is made anew, whichever side has lost it: no node goes down.
+%% The TCP connection of a session is replaced, whichever side has lost it: no node goes down.
 end_of_the_socket(_Config) ->
     [A, B] = inet_rdma_test_node:connected_pair(#{}),
     Before = [{Node, footprint(Node)} || Node <- [A, B]],
@@ -284,15 +315,18 @@ end_of_the_socket(_Config) ->
         end
      || X <- [A, B, A, B]
     ],
-    [?assertEqual([], call(Node, inet_rdma_test_watch, seen, [Watcher])) || {Node, Watcher} <- Watchers],
+    [
+        ?assertEqual([], call(Node, inet_rdma_test_watch, seen, [Watcher]))
+     || {Node, Watcher} <- Watchers
+    ],
     [ok = await_footprint(Node, Footprint) || {Node, Footprint} <- Before].
 
 resumes(Node, Peer) ->
     #{resumes := Resumes} = call(Node, inet_rdma, info, [name(Peer)]),
     Resumes.
 
-%% Only A connects. If global of B connected instead, A would accept its first link over shared memory, and have the
-%% thread and the descriptors of the listener for that from then on.
+%% Only A connects. If global of B connected instead, A would accept its first link over shared
+%% memory, and have the thread and the descriptors of the listener for that from then on.
 survived_death(Part) ->
     [A, B] = inet_rdma_test_node:connected_pair(inet_rdma_test_node:alone(#{args => []})),
     Before = [{Node, footprint(Node)} || Node <- [A, B]],
@@ -330,17 +364,17 @@ await_nodedown(Node, Watcher, StartMs, TimeoutMs) ->
     end),
     ct:pal("~p: nodedown after ~b ms", [name(Node), erlang:monotonic_time(millisecond) - StartMs]).
 
-footprint(#{os_pid := OsPid}) ->
-    inet_rdma_test_os:footprint(OsPid).
+footprint(Node) ->
+    inet_rdma_test_usage:footprint(Node).
 
 await_footprint(#{os_pid := OsPid}, Before) ->
     inet_rdma_test_os:await_footprint(OsPid, Before).
 
 cast(#{peer := Peer}, Module, Function, Args) -> peer:cast(Peer, Module, Function, Args).
 
-%% The peer ticks more seldom than this node expects. What its port answers by itself is no sign of life:
-%% acknowledgements, echoes, answers of dead_after_ms. Its answers to log lines that go over the link are, so the
-%% carrier logs too little to keep the link.
+%% The peer ticks more seldom than this node expects. What its port answers by itself is no sign of
+%% life: acknowledgements, echoes, answers of suspect_after_ms. Its answers to log lines that go
+%% over the link are, so the carrier logs too little to keep the link.
 longer_tick_time_of_the_peer(_Config) ->
     [
         begin
@@ -358,5 +392,9 @@ longer_tick_time_of_the_peer(_Config) ->
             end),
             ?assertNot(call(A, inet_rdma_test_log, contains, ["for 0 s"]))
         end
-     || Rdma <- [[{fabric, shm}], [{fabric, tcp}], [{fabric, tcp}, {compress, true}, {dead_after_ms, 500}]]
+     || Rdma <- [
+            [{fabric, shm}],
+            [{fabric, tcp}],
+            [{fabric, tcp}, {compress, true}, {suspect_after_ms, 500}]
+        ]
     ].

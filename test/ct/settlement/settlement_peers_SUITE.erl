@@ -1,35 +1,62 @@
-%% The settlement with peers that are no nodes and follow its rules, leave it or say nothing more: each link is up over
-%% TCP or has ended, with the reason in words, and never stays pending.
+%% The settlement with peers that are no nodes and follow its rules, leave it or say nothing more:
+%% each link is up over TCP or has ended, with the reason in words, and never stays pending.
 -module(settlement_peers_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
 
 -import(inet_rdma_test_node, [call/4, name/1, unique/1]).
--import(inet_rdma_test_scripted, [offered/0, node_with_sink/1, new_sink/1, sink/0, with_peer/4, with_fake/5,
-                                  up_on_tcp/4, same_host/1, answer/2]).
+-import(inet_rdma_test_scripted, [
+    offered/0,
+    node_with_sink/1,
+    new_sink/1,
+    sink/0,
+    with_peer/4,
+    with_fake/5,
+    up_on_tcp/4,
+    same_host/1,
+    answer/2
+]).
 -import(inet_rdma_test_link, [gone/2]).
 
 -export([all/0, suite/0]).
--export([another_version/1, another_stream_version/1, stays_when_told_to/1, peer_without_a_session/1,
-         packets_right_behind_the_decision/1, peers_that_hang_up/1, silent_peers/1, after_a_broken_settlement/1,
-         late_answers_do_not_reach_the_link/1,
-         failed_way_is_not_tried_again/1, strangers_at_the_one_off_listener/1, texts_outside_ascii/1,
-         names_that_never_come_back/1]).
+-export([
+    another_version_leaves_the_link_on_tcp/1,
+    another_stream_version/1,
+    stays_when_told_to/1,
+    peer_without_a_session/1,
+    packets_right_behind_the_decision/1,
+    peers_that_hang_up/1,
+    a_silent_peer_ends_the_link_in_time/1,
+    after_a_broken_settlement/1,
+    late_answers_do_not_reach_the_link/1,
+    failed_way_is_not_tried_again/1,
+    strangers_at_the_one_off_listener/1,
+    texts_outside_ascii/1,
+    names_that_never_come_back/1
+]).
 
 suite() ->
     [{timetrap, {minutes, 3}}, {ct_hooks, [{inet_rdma_test_nodes, [only_rdma]}]}].
 
 all() ->
     [
-        another_version, another_stream_version, stays_when_told_to, peer_without_a_session,
+        another_version_leaves_the_link_on_tcp,
+        another_stream_version,
+        stays_when_told_to,
+        peer_without_a_session,
         packets_right_behind_the_decision,
-        peers_that_hang_up, silent_peers, after_a_broken_settlement, late_answers_do_not_reach_the_link,
-        failed_way_is_not_tried_again, strangers_at_the_one_off_listener, texts_outside_ascii,
+        peers_that_hang_up,
+        a_silent_peer_ends_the_link_in_time,
+        after_a_broken_settlement,
+        late_answers_do_not_reach_the_link,
+        failed_way_is_not_tried_again,
+        strangers_at_the_one_off_listener,
+        texts_outside_ascii,
         names_that_never_come_back
     ].
 
 %% A later version of the settlement: nothing of it is said, the link is up over TCP.
-another_version(_Config) ->
+another_version_leaves_the_link_on_tcp(_Config) ->
     A = node_with_sink([]),
     [
         with_peer(Role, A, #{offer => inet_rdma_test_peer:offer(Version)}, fun(Link, Peer) ->
@@ -38,8 +65,8 @@ another_version(_Config) ->
      || Role <- [initiator, acceptor], Version <- [0, 2, 65535]
     ].
 
-%% An older version of the stream protocol at the queue pair: each side names both versions, and the link is up over
-%% TCP.
+%% An older version of the stream protocol at the queue pair: each side names both versions, and the
+%% link is up over TCP.
 another_stream_version(_Config) ->
     A = node_with_sink([{fallback_retry_ms, 0}]),
     Greeting = <<"inetrdma", 2:16/little, 0:46/unit:8>>,
@@ -47,12 +74,15 @@ another_stream_version(_Config) ->
         {hello, _} = inet_rdma_test_peer:hear(Link),
         ok = inet_rdma_test_peer:say(Link, same_host(A)),
         {'try', shm} = inet_rdma_test_peer:hear(Link),
-        {Listener, Port} = rendezvous(),
-        ok = inet_rdma_test_peer:say(Link, {listens, Port, 1, [<<"127.0.0.1">>]}),
+        {Listener, Name} = rendezvous(),
+        ok = inet_rdma_test_peer:say(Link, {listens, Name, 1, []}),
         {ok, Caller} = socket:accept(Listener, inet_rdma_test_wait:patience(10000)),
         ok = socket:send(Caller, Greeting),
         {failed, shm, Why} = inet_rdma_test_peer:hear(Link),
-        ?assertMatch({_, {match, _}}, {Why, re:run(Why, "speaks protocol version 2, this node speaks [0-9]+")}),
+        ?assertMatch(
+            {_, {match, _}},
+            {Why, re:run(Why, "speaks protocol version 2, this node speaks [0-9]+")}
+        ),
         ok = inet_rdma_test_peer:say(Link, {failed, shm, Why}),
         {stay, _} = inet_rdma_test_peer:hear(Link),
         ok = inet_rdma_test_peer:say(Link, {stayed}),
@@ -63,9 +93,11 @@ another_stream_version(_Config) ->
         {hello, Facts} = inet_rdma_test_peer:hear(Link),
         ok = inet_rdma_test_peer:say(Link, {hello, Facts#{path => 1}}),
         ok = inet_rdma_test_peer:say(Link, {'try', shm}),
-        {listens, Port, _Token, _} = inet_rdma_test_peer:hear(Link),
-        [{Socket, Greeting}] = stranger(Port, Greeting),
-        {ok, <<"inetrdma", Ours:16/little, _/binary>>} = socket:recv(Socket, 0, inet_rdma_test_wait:patience(10000)),
+        {listens, Name, _Token, []} = inet_rdma_test_peer:hear(Link),
+        [{Socket, Greeting}] = stranger(Name, Greeting),
+        {ok, <<"inetrdma", Ours:16/little, _/binary>>} = socket:recv(
+            Socket, 0, inet_rdma_test_wait:patience(10000)
+        ),
         ?assertNotEqual(2, Ours),
         ok = inet_rdma_test_peer:say(Link, {stay, <<"another version">>}),
         {stayed} = inet_rdma_test_peer:hear(Link),
@@ -73,14 +105,13 @@ another_stream_version(_Config) ->
         socket:close(Socket)
     end).
 
-%% A socket where a caller over shared memory looks for a listener, and its port.
+%% A socket where a caller over shared memory looks for a listener, and its name.
 rendezvous() ->
     {ok, Socket} = socket:open(local, seqpacket, default),
-    %% Not of the range that listeners of the library take when they may have any.
-    Port = 40000 + rand:uniform(9000),
-    ok = socket:bind(Socket, #{family => local, path => <<0, "inet_rdma/", (integer_to_binary(Port))/binary>>}),
+    Name = iolist_to_binary(io_lib:format("inet_rdma-~32.16.0b", [rand:uniform(1 bsl 127)])),
+    ok = socket:bind(Socket, #{family => local, path => <<0, Name/binary>>}),
     ok = socket:listen(Socket),
-    {Socket, Port}.
+    {Socket, Name}.
 
 %% A peer that follows the rules, and has no way in common.
 stays_when_told_to(_Config) ->
@@ -101,20 +132,23 @@ stays_when_told_to(_Config) ->
         up_on_tcp(A, Link, Peer, "another host")
     end).
 
-%% A peer without a session tries what it will, as one of an earlier version does: the link stays on TCP.
+%% A peer without a session tries what it will, as one of an earlier version does: the link stays on
+%% TCP.
 peer_without_a_session(_Config) ->
     A = node_with_sink([]),
     Offer = #{offer => <<"inetrdma", 1:16, 0>>},
     Why = "the peer offers no session",
     with_peer(initiator, A, Offer, fun(Link, Peer) ->
         {hello, Facts} = inet_rdma_test_peer:hear(Link),
-        ?assertNot(is_map_key(shm, Facts)),
+        ?assertNot(is_map_key(place, Facts)),
         ok = inet_rdma_test_peer:say(Link, {hello, Facts}),
         [
             begin
                 ok = inet_rdma_test_peer:say(Link, {'try', Fabric}),
-                ?assertMatch({failed, Fabric, <<"the peer offers no session", _/binary>>},
-                             inet_rdma_test_peer:hear(Link))
+                ?assertMatch(
+                    {failed, Fabric, <<"the peer offers no session", _/binary>>},
+                    inet_rdma_test_peer:hear(Link)
+                )
             end
          || Fabric <- [shm, verbs]
         ],
@@ -125,19 +159,25 @@ peer_without_a_session(_Config) ->
     with_peer(acceptor, A, Offer, fun(Link, Peer) ->
         {hello, _} = inet_rdma_test_peer:hear(Link),
         {hello, Facts} = same_host(A),
-        ok = inet_rdma_test_peer:say(Link, {hello, Facts#{shm => {1, 1}}}),
+        ok = inet_rdma_test_peer:say(
+            Link, {hello, Facts#{place => {inet_rdma_test_peer:nobody(), 1}}}
+        ),
         {stay, _} = inet_rdma_test_peer:hear(Link),
         ok = inet_rdma_test_peer:say(Link, {stayed}),
         up_on_tcp(A, Link, Peer, Why)
     end).
 
-%% Packets of the distribution in the same segment as the last message of the settlement: none is lost or read as
-%% another.
+%% Packets of the distribution in the same segment as the last message of the settlement: none is
+%% lost or read as another.
 packets_right_behind_the_decision(_Config) ->
     A = node_with_sink([]),
     Numbers = lists:seq(1, 100),
     Packets = fun(Link) ->
-        [{packet, inet_rdma_test_peer:packet(Link, inet_rdma_test_scripted:sink_name(), {number, N})} || N <- Numbers]
+        [
+            {packet,
+                inet_rdma_test_peer:packet(Link, inet_rdma_test_scripted:sink_name(), {number, N})}
+         || N <- Numbers
+        ]
     end,
     Check = fun(Link, Peer, Why) ->
         up_on_tcp(A, Link, Peer, Why),
@@ -157,12 +197,15 @@ packets_right_behind_the_decision(_Config) ->
     with_peer(initiator, A, offered(), fun(Link, Peer) ->
         {hello, #{}} = inet_rdma_test_peer:hear(Link),
         Stay = {message, {stay, <<"no way">>}},
-        ok = inet_rdma_test_peer:glue(Link, [{message, inet_rdma_test_peer:hello()}, Stay | Packets(Link)]),
+        ok = inet_rdma_test_peer:glue(Link, [
+            {message, inet_rdma_test_peer:hello()}, Stay | Packets(Link)
+        ]),
         {stayed} = inet_rdma_test_peer:hear(Link),
         Check(Link, Peer, "no way")
     end),
-    %% The same while the acceptor waits for the queue pair, and when the initiator has said that there is none. An
-    %% acceptor that waits may have read bytes of a session behind the message: the initiator waits for `stayed`.
+    %% The same while the acceptor waits for the queue pair, and when the initiator has said that
+    %% there is none. An acceptor that waits may have read bytes of a session after the message: the
+    %% initiator waits for `stayed`.
     with_peer(initiator, A, offered(), fun(Link, Peer) ->
         {hello, Facts} = inet_rdma_test_peer:hear(Link),
         ok = inet_rdma_test_peer:say(Link, {hello, Facts#{path => 1}}),
@@ -177,7 +220,9 @@ packets_right_behind_the_decision(_Config) ->
         {hello, Facts} = inet_rdma_test_peer:hear(Link),
         Failed = {failed, shm, <<"no memory">>},
         Messages = [{hello, Facts#{path => 1}}, Failed, {stay, <<"no way">>}],
-        ok = inet_rdma_test_peer:glue(Link, [{message, Message} || Message <- Messages] ++ Packets(Link)),
+        ok = inet_rdma_test_peer:glue(
+            Link, [{message, Message} || Message <- Messages] ++ Packets(Link)
+        ),
         Failed = inet_rdma_test_peer:hear(Link),
         {stayed} = inet_rdma_test_peer:hear(Link),
         Check(Link, Peer, "no way")
@@ -212,8 +257,12 @@ peers_that_hang_up(_Config) ->
             end)
         end
      || {Role, Answers} <- [
-            {initiator, []}, {acceptor, []}, {initiator, [Hello]}, {acceptor, [Hello]},
-            {initiator, [Hello, {say, {'try', shm}}]}, {acceptor, [Hello, {say, {listens, 1, 1, [<<"127.0.0.1">>]}}]}
+            {initiator, []},
+            {acceptor, []},
+            {initiator, [Hello]},
+            {acceptor, [Hello]},
+            {initiator, [Hello, {say, {'try', shm}}]},
+            {acceptor, [Hello, {say, {listens, inet_rdma_test_peer:nobody(), 1, []}}]}
         ]
     ],
     %% The next link is not kept on TCP for that.
@@ -221,8 +270,9 @@ peers_that_hang_up(_Config) ->
     connect(A, B),
     carried_by(shm, A, B, "").
 
-%% Nothing more comes, at each point of the settlement: the link ends within the bound, and no process waits for longer.
-silent_peers(_Config) ->
+%% Nothing more comes, at each point of the settlement: the link ends within the bound, and no
+%% process waits for longer.
+a_silent_peer_ends_the_link_in_time(_Config) ->
     A = node_with_sink([{fallback_retry_ms, 0}]),
     Hello = {say, same_host(A)},
     [
@@ -238,13 +288,16 @@ silent_peers(_Config) ->
             end)
         end
      || {Role, Answers} <- [
-            {initiator, []}, {acceptor, []}, {initiator, [Hello]}, {acceptor, [Hello]},
+            {initiator, []},
+            {acceptor, []},
+            {initiator, [Hello]},
+            {acceptor, [Hello]},
             {initiator, [Hello, {say, {'try', shm}}]}
         ]
     ].
 
-%% A settlement that broke off is not repeated: the next link says so in its offer, and is up over TCP. Later it is
-%% tried again.
+%% A settlement that broke off is not repeated: the next link says so in its offer, and is up over
+%% TCP. Later it is tried again.
 after_a_broken_settlement(_Config) ->
     RetryMs = 4000,
     A = node_with_sink([{fallback_retry_ms, RetryMs}]),
@@ -266,9 +319,14 @@ after_a_broken_settlement(_Config) ->
              || Next <- [initiator, acceptor, Role]
             ],
             inet_rdma_test_wait:until(settles_again, RetryMs, fun() ->
-                with_fake(Role, A, Fake, offered(), fun(#{residue := <<"inetrdma", 1:16, Flags, _/binary>>} = Link) ->
+                with_fake(Role, A, Fake, offered(), fun(
+                    #{residue := <<"inetrdma", 1:16, Flags, _/binary>>} = Link
+                ) ->
                     Settles = Flags band 3 =:= 0,
-                    _ = [ok = inet_rdma_test_peer:carry(Link) || not Settles],
+                    case Settles of
+                        true -> ok;
+                        false -> ok = inet_rdma_test_peer:carry(Link)
+                    end,
                     ok = inet_rdma_test_peer:hang_up(Link),
                     gone(A, Peer),
                     Settles
@@ -283,7 +341,8 @@ after_a_broken_settlement(_Config) ->
         up_on_tcp(A, Link, Peer, "a settlement of it with this node broke off")
     end).
 
-%% The acceptor answers after the initiator has given up: the link is on TCP, and does not take the answers for packets.
+%% The acceptor answers after the initiator has given up: the link is on TCP, and does not take the
+%% answers for packets.
 late_answers_do_not_reach_the_link(_Config) ->
     A = node_with_sink([]),
     with_peer(acceptor, A, offered(), fun(Link, Peer) ->
@@ -294,7 +353,8 @@ late_answers_do_not_reach_the_link(_Config) ->
         up_on_tcp(A, Link, Peer, "did not answer in time")
     end).
 
-%% The listener of the peer is not there, whether its hello names the place or its answer to `try` does.
+%% The listener of the peer is not there, whether its hello names the place or its answer to `try`
+%% does.
 failed_way_is_not_tried_again(_Config) ->
     RetryMs = 4000,
     A = node_with_sink([{fallback_retry_ms, RetryMs}]),
@@ -308,7 +368,9 @@ failed_way_is_not_tried_again(_Config) ->
             Stay =
                 case Tried of
                     {'try', shm} ->
-                        ok = inet_rdma_test_peer:say(Link, {listens, 1, 1, [<<"127.0.0.1">>]}),
+                        ok = inet_rdma_test_peer:say(
+                            Link, {listens, inet_rdma_test_peer:nobody(), 1, []}
+                        ),
                         {failed, shm, Refused} = inet_rdma_test_peer:hear(Link),
                         ok = inet_rdma_test_peer:say(Link, {failed, shm, Refused}),
                         inet_rdma_test_peer:hear(Link);
@@ -332,9 +394,17 @@ failed_way_is_not_tried_again(_Config) ->
     {hello, Facts} = Hello,
     ?assertMatch({'try', _}, Connect({hello, Facts#{instance := 99}})),
     ?assertMatch({stay, _}, Connect({hello, Facts#{instance := 99}})),
-    ?assertMatch({failed, _}, Connect({hello, Facts#{instance := 100, shm => {1, 1}}})),
-    ?assertMatch({stay, _}, Connect({hello, Facts#{instance := 100, shm => {1, 1}}})),
-    inet_rdma_test_wait:until(tried_again, RetryMs, fun() -> element(1, Connect(Hello)) =:= 'try' end),
+    ?assertMatch(
+        {failed, _},
+        Connect({hello, Facts#{instance := 100, place => {inet_rdma_test_peer:nobody(), 1}}})
+    ),
+    ?assertMatch(
+        {stay, _},
+        Connect({hello, Facts#{instance := 100, place => {inet_rdma_test_peer:nobody(), 1}}})
+    ),
+    inet_rdma_test_wait:until(tried_again, RetryMs, fun() ->
+        element(1, Connect(Hello)) =:= 'try'
+    end),
     inet_rdma_test_peer:close(Fake).
 
 %% Processes of the same user that find the socket, but do not know the token.
@@ -345,11 +415,17 @@ strangers_at_the_one_off_listener(_Config) ->
         {hello, Facts} = inet_rdma_test_peer:hear(Link),
         ok = inet_rdma_test_peer:say(Link, {hello, Facts#{path => 1}}),
         ok = inet_rdma_test_peer:say(Link, {'try', shm}),
-        {listens, Port, _Token, _} = inet_rdma_test_peer:hear(Link),
+        {listens, Name, _Token, []} = inet_rdma_test_peer:hear(Link),
         #{memfd_maps := Maps} = inet_rdma_test_os:footprint(OsPid),
-        Strangers = lists:append([stranger(Port, Said) || Said <- [<<>>, rand:bytes(100)], _ <- lists:seq(1, 25)]),
+        Strangers = lists:append([
+            stranger(Name, Said)
+         || Said <- [<<>>, rand:bytes(100)], _ <- lists:seq(1, 25)
+        ]),
         ?assertNotEqual([], Strangers),
-        [?assertMatch({error, _}, read_to_the_end(Socket)) || {Socket, <<_, _/binary>>} <- Strangers],
+        [
+            ?assertMatch({error, _}, read_to_the_end(Socket))
+         || {Socket, <<_, _/binary>>} <- Strangers
+        ],
         ?assertMatch(#{memfd_maps := Maps}, inet_rdma_test_os:footprint(OsPid)),
         ok = inet_rdma_test_peer:say(Link, {stay, <<"no way">>}),
         {stayed} = inet_rdma_test_peer:hear(Link),
@@ -358,9 +434,9 @@ strangers_at_the_one_off_listener(_Config) ->
     end).
 
 %% A connection to a rendezvous socket that says this, if there is room for it.
-stranger(Port, Said) ->
+stranger(Name, Said) ->
     {ok, Socket} = socket:open(local, seqpacket, default),
-    case socket:connect(Socket, #{family => local, path => <<0, "inet_rdma/", (integer_to_binary(Port))/binary>>}) of
+    case socket:connect(Socket, #{family => local, path => <<0, Name/binary>>}) of
         ok ->
             _ = [socket:send(Socket, Said) || Said =/= <<>>],
             [{Socket, Said}];
@@ -379,7 +455,7 @@ read_to_the_end(Socket) ->
 %% A reason in words of any language.
 texts_outside_ascii(_Config) ->
     A = node_with_sink([]),
-    Text = [16#e9, $ , 16#20ac, $~, $p],
+    Text = [16#e9, $\s, 16#20ac, $~, $p],
     with_peer(initiator, A, offered(), fun(Link, Peer) ->
         {hello, _} = inet_rdma_test_peer:hear(Link),
         ok = inet_rdma_test_peer:say(Link, inet_rdma_test_peer:hello()),
@@ -389,8 +465,8 @@ texts_outside_ascii(_Config) ->
         ?assertEqual("the peer says: " ++ Text, maps:get(why, call(A, inet_rdma, info, [Peer])))
     end).
 
-%% Each link is under another name, as those of erl_call and remote shells are. The node does not remember them for
-%% ever.
+%% Each link is under another name, as those of erl_call and remote shells are. The node does not
+%% remember them for ever.
 names_that_never_come_back(_Config) ->
     A = node_with_sink([]),
     {ok, Host} = inet:gethostname(),
@@ -398,13 +474,17 @@ names_that_never_come_back(_Config) ->
         begin
             Peer = list_to_atom(unique("never") ++ "@" ++ Host),
             Link = inet_rdma_test_peer:connect(name(A), Peer, #{}),
-            inet_rdma_test_wait:until({up, Peer}, 10000, fun() -> inet_rdma_test_link:states(A, Peer) =:= [up] end),
+            inet_rdma_test_wait:until({up, Peer}, 10000, fun() ->
+                inet_rdma_test_link:states(A, Peer) =:= [up]
+            end),
             inet_rdma_test_peer:hang_up(Link),
             gone(A, Peer)
         end
      || _ <- lists:seq(1, 400)
     ],
-    inet_rdma_test_wait:until(no_row, 10000, fun() -> call(A, ets, tab2list, [inet_rdma_links]) =:= [] end).
+    inet_rdma_test_wait:until(no_row, 10000, fun() ->
+        call(A, ets, tab2list, [inet_rdma_links]) =:= []
+    end).
 
 connect(A, B) -> ok = inet_rdma_test_link:connect(A, B).
 

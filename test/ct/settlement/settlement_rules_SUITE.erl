@@ -1,5 +1,5 @@
-%% Messages that break the rules of the settlement, from peers of the right cookie: each ends the link with a reason in
-%% the log.
+%% Messages that break the rules of the settlement, from peers of the right cookie: each ends the
+%% link with a reason in the log.
 -module(settlement_rules_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -9,7 +9,11 @@
 -import(inet_rdma_test_link, [gone/2]).
 
 -export([all/0, suite/0]).
--export([peers_that_break_the_rules/1, peers_that_break_the_rules_as_initiator/1, any_bytes_in_the_settlement/1]).
+-export([
+    peers_that_break_the_rules/1,
+    peers_that_break_the_rules_as_initiator/1,
+    any_bytes_in_the_settlement/1
+]).
 
 -define(PEERS_AT_ONCE, 12).
 
@@ -17,55 +21,100 @@ suite() ->
     [{timetrap, {minutes, 5}}, {ct_hooks, [{inet_rdma_test_nodes, [only_rdma]}]}].
 
 all() ->
-    [peers_that_break_the_rules, peers_that_break_the_rules_as_initiator, any_bytes_in_the_settlement].
+    [
+        peers_that_break_the_rules,
+        peers_that_break_the_rules_as_initiator,
+        any_bytes_in_the_settlement
+    ].
 
-%% Messages with bits flipped, bytes cut off or added, and parts replaced by other terms, over TCP and inside TLS: each
-%% is taken, or refused in words, and none makes an atom. A message with a key is none over TCP, one without it none
-%% inside TLS.
+%% Messages with bits flipped, bytes cut off or added, and parts replaced by other terms, over TCP
+%% and inside TLS: each is taken, or refused in words, and none makes an atom. A message with a key
+%% is none over TCP, one without it none inside TLS.
 any_bytes_in_the_settlement(_Config) ->
     Seed = rand:seed_s(exsss),
     ct:log("~p", [rand:export_seed_s(Seed)]),
     _ = rand:seed(Seed),
     Connections = [inet_rdma_transport:tcp(inet_tcp, none), inet_rdma_transport:tls(none, self())],
-    Settlings = [#settling{role = acceptor, channel = {inet_rdma_transport, Connection}, node = <<>>, config = #{},
-                           own = #{}, deadline = 0}
-                 || Connection <- Connections],
+    Settlings = [
+        #settling{
+            role = acceptor,
+            channel = {inet_rdma_transport, Connection},
+            node = <<>>,
+            config = #{},
+            own = #{},
+            deadline = 0
+        }
+     || Connection <- Connections
+    ],
     Messages = messages(),
     Names = lists:usort([element(1, Message) || {_, Message} <- Messages]),
     Judge = fun(Settling, Bytes) ->
         try inet_rdma_settlement_message:parse(Settling, Bytes, Names) of
-            Taken -> ?assert(is_tuple(Taken)), taken
+            Taken ->
+                ?assert(is_tuple(Taken)),
+                taken
         catch
-            throw:{broken, Why} -> ?assert(is_binary(Why)), refused
+            throw:{broken, Why} ->
+                ?assert(is_binary(Why)),
+                refused
         end
     end,
     [Tcp, Tls] = Settlings,
     [
-        ?assertEqual({Message, [lists:member(Protocol, Where) || Protocol <- [tcp, tls]]},
-                     {Message, [Judge(Settling, term_to_binary(Message)) =:= taken || Settling <- [Tcp, Tls]]})
+        ?assertEqual(
+            {Message, [lists:member(Protocol, Where) || Protocol <- [tcp, tls]]},
+            {Message, [
+                Judge(Settling, term_to_binary(Message)) =:= taken
+             || Settling <- [Tcp, Tls]
+            ]}
+        )
      || {Where, Message} <- Messages
     ],
     Atoms = erlang:system_info(atom_count),
-    Judged = [Judge(Settling, changed(Message, rand:uniform(5)))
-              || _ <- lists:seq(1, 400), {_, Message} <- Messages, Settling <- Settlings],
+    Judged = [
+        Judge(Settling, changed(Message, rand:uniform(5)))
+     || _ <- lists:seq(1, 400), {_, Message} <- Messages, Settling <- Settlings
+    ],
     ?assertEqual(Atoms, erlang:system_info(atom_count)),
-    ct:pal("~b taken, ~b refused", [length([x || taken <- Judged]), length([x || refused <- Judged])]).
+    ct:pal("~b taken, ~b refused", [
+        length([x || taken <- Judged]), length([x || refused <- Judged])
+    ]).
 
 %% {Protocols, Message}: each message of the settlement, and where it is valid in this form.
 messages() ->
     Key = binary:copy(<<5>>, 32),
-    Facts = #{fabric => auto, required => false, timeout_ms => 5000, boot => <<"b">>, netns => 1, user => 0,
-              instance => 1},
+    Facts = #{
+        fabric => auto,
+        required => false,
+        timeout_ms => 5000,
+        boot => <<"b">>,
+        netns => 1,
+        user => 0,
+        instance => 1
+    },
     Tls = Facts#{cipher => aes_256_gcm, encrypt_shm => false},
+    Place = {inet_rdma_test_peer:nobody(), 7},
     Listens = {listens, 50000, 1 bsl 60, [<<"10.0.0.1">>, <<"::1">>]},
     [
-        {[tcp], {hello, Facts}}, {[tcp], {hello, Facts#{shm => {50000, 7}}}},
-        {[tcp, tls], {hello, Tls}}, {[tcp, tls], {hello, Tls#{shm => {50000, 7}, shm_key => Key}}},
-        {[tcp], {hello, Tls#{shm => {50000, 7}}}},
-        {[tcp], {'try', verbs}}, {[tls], {'try', verbs, Key}}, {[], {'try', verbs, <<1>>}},
-        {[tcp], Listens}, {[tls], erlang:append_element(Listens, Key)}, {[], erlang:append_element(Listens, none)},
-        {[tcp, tls], {ready}}, {[tcp, tls], {go}}, {[tls], {go, Key}}, {[], {go, none}},
-        {[tcp, tls], {failed, shm, <<"no">>}}, {[tcp, tls], {stay, <<"no">>}}, {[tcp, tls], {stayed}}
+        {[tcp], {hello, Facts}},
+        {[tcp], {hello, Facts#{place => Place}}},
+        {[tcp, tls], {hello, Tls}},
+        {[tcp, tls], {hello, Tls#{place => Place, place_key => Key}}},
+        {[tcp], {hello, Tls#{place => Place}}},
+        {[tcp], {listens, inet_rdma_test_peer:nobody(), 7, []}},
+        {[tcp], {'try', verbs}},
+        {[tls], {'try', verbs, Key}},
+        {[], {'try', verbs, <<1>>}},
+        {[tcp], Listens},
+        {[tls], erlang:append_element(Listens, Key)},
+        {[], erlang:append_element(Listens, none)},
+        {[tcp, tls], {ready}},
+        {[tcp, tls], {go}},
+        {[tls], {go, Key}},
+        {[], {go, none}},
+        {[tcp, tls], {failed, shm, <<"no">>}},
+        {[tcp, tls], {stay, <<"no">>}},
+        {[tcp, tls], {stayed}}
     ].
 
 changed(Message, 1) ->
@@ -90,12 +139,34 @@ changed(Message, 5) ->
     end.
 
 any_term() ->
-    Terms = [0, -1, 1 bsl 70, 1.5, [], [a | b], lists:seq(1, 300), #{}, {}, <<>>, <<1:3>>, rand:bytes(32),
-             rand:bytes(5000),
-             shm, none, true, self(), fun() -> ok end, {65536, 1}, {1, 1 bsl 64}, [<<"not an address">>], make_ref()],
+    Terms = [
+        0,
+        -1,
+        1 bsl 70,
+        1.5,
+        [],
+        [a | b],
+        lists:seq(1, 300),
+        #{},
+        {},
+        <<>>,
+        <<1:3>>,
+        rand:bytes(32),
+        rand:bytes(5000),
+        shm,
+        none,
+        true,
+        self(),
+        fun() -> ok end,
+        {65536, 1},
+        {1, 1 bsl 64},
+        [<<"not an address">>],
+        make_ref()
+    ],
     lists:nth(rand:uniform(length(Terms)), Terms).
 
-%% Each answer ends the link with a reason in the log, at once or within the bound of the settlement.
+%% Each answer ends the link with a reason in the log, at once or within the bound of the
+%% settlement.
 peers_that_break_the_rules(_Config) ->
     A = node_with_sink([{fallback_retry_ms, 0}]),
     all_broken(acceptor, A, rules_broken() ++ rules_broken_by_an_acceptor(A)).
@@ -107,6 +178,7 @@ peers_that_break_the_rules_as_initiator(_Config) ->
 %% {What, what the peer says, in its order}.
 rules_broken() ->
     {hello, Facts} = Hello = inet_rdma_test_peer:hello(),
+    Nobody = inet_rdma_test_peer:nobody(),
     Instead = [
         {garbage, {raw, <<"GET / HTTP/1.1\r\n\r\n">>}},
         {empty, {raw, <<>>}},
@@ -130,9 +202,25 @@ rules_broken() ->
     Wrong = [
         {Key, {say, {hello, Facts#{Key => Value}}}}
      || {Key, Values} <- [
-            {fabric, [1, <<"shm">>]}, {required, [1, maybe_so]}, {boot, [boot, 1, <<1:1>>]}, {netns, [1.0, a]},
-            {user, [root]}, {instance, [<<"1">>]}, {timeout_ms, [0, -1, infinity]},
-            {shm, [{0, 1}, {65536, 1}, {1, -1}, {1, 1 bsl 64}, {1}, 1, []]}
+            {fabric, [1, <<"shm">>]},
+            {required, [1, maybe_so]},
+            {boot, [boot, 1, <<1:1>>]},
+            {netns, [1.0, a]},
+            {user, [root]},
+            {instance, [<<"1">>]},
+            {timeout_ms, [0, -1, infinity]},
+            {place, [
+                {Nobody, 0},
+                {Nobody, -1},
+                {Nobody, 1 bsl 64},
+                {1, 1},
+                {<<"inet_rdma-">>, 1},
+                {<<Nobody/binary, "0">>, 1},
+                {<<0, Nobody:41/binary>>, 1},
+                {Nobody},
+                1,
+                []
+            ]}
         ],
         Value <- Values
     ],
@@ -158,6 +246,9 @@ rules_broken_by_an_acceptor(A) ->
             {large_token, {say, {listens, 1, 1 bsl 64, []}}},
             {addresses_are_none, {say, {listens, 1, 1, localhost}}},
             {no_address, {say, {listens, 1, 1, [<<"localhost">>]}}},
+            {a_port_over_shm, {say, {listens, 1, 1, [<<"127.0.0.1">>]}}},
+            {addresses_over_shm,
+                {say, {listens, inet_rdma_test_peer:nobody(), 1, [<<"127.0.0.1">>]}}},
             {improper_list, {say, {listens, 1, 1, [<<"127.0.0.1">> | <<"127.0.0.1">>]}}},
             {no_text, {say, {failed, shm, <<255, 254>>}}},
             {garbage_instead_of_listens, {raw, <<"garbage">>}}
@@ -176,7 +267,9 @@ rules_broken_by_an_initiator(A) ->
             {garbage_instead_of_connecting, [{say, {'try', shm}}, {raw, <<"garbage">>}]},
             {no_text, [{say, {stay, <<255, 254>>}}]},
             {huge_text, [{say, {stay, binary:copy(<<"why ">>, 16000)}}]},
-            {second_try, [{say, {'try', shm}}, {say, {failed, shm, <<"no memory">>}}, {say, {'try', shm}}]},
+            {second_try, [
+                {say, {'try', shm}}, {say, {failed, shm, <<"no memory">>}}, {say, {'try', shm}}
+            ]},
             {no_end_of_tries, lists:duplicate(2000, {say, {'try', shm}})}
         ]
     ].
@@ -189,8 +282,17 @@ all_broken(_Role, _A, []) ->
     ok;
 all_broken(Role, A, List) ->
     {AtOnce, Rest} = lists:split(min(?PEERS_AT_ONCE, length(List)), List),
-    Peers = [{What, spawn_monitor(fun() -> broken(Role, A, Answers) end)} || {What, Answers} <- AtOnce],
-    Ends = [{What, receive {'DOWN', Ref, process, Peer, Reason} -> Reason end} || {What, {Peer, Ref}} <- Peers],
+    Peers = [
+        {What, spawn_monitor(fun() -> broken(Role, A, Answers) end)}
+     || {What, Answers} <- AtOnce
+    ],
+    Ends = [
+        {What,
+            receive
+                {'DOWN', Ref, process, Peer, Reason} -> Reason
+            end}
+     || {What, {Peer, Ref}} <- Peers
+    ],
     ?assertEqual([], [End || {_, Reason} = End <- Ends, Reason =/= normal]),
     all_broken(Role, A, Rest).
 

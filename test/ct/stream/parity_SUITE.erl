@@ -1,17 +1,35 @@
-%% The same calls on a socket of gen_tcp and on one of inet_rdma: results and messages are the same. Each case runs its
-%% steps over both, within this node.
+%% The same calls on a socket of gen_tcp and on one of inet_rdma: results and messages are the same.
+%% Each case runs its steps over both, within this node.
 -module(parity_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
 
--import(inet_rdma_test_parity, [same/1, elsewhere/1, pair/2, listen/2, accept/2, recv/3, setopts/3, getopts/3,
-                                messages/1]).
+-import(inet_rdma_test_parity, [
+    same/1,
+    elsewhere/1,
+    pair/2,
+    listen/2,
+    accept/2,
+    recv/3,
+    setopts/3,
+    getopts/3,
+    messages/1
+]).
 
 -export([all/0, groups/0, suite/0, init_per_group/2, end_per_group/2]).
--export([counts_of_active_mode/1, counts_tell_the_owner/1, controlling_process_forwards/1,
-         controlling_process_to_a_dead_process/1, controlling_process_to_the_owner/1, accept_leaves_no_message/1,
-         accept_that_succeeds_leaves_no_message/1, sends_behind_the_peers_end/1, send_times_out/1,
-         send_timeout_closes/1, socket_term_is_small/1]).
+-export([
+    counts_of_active_mode/1,
+    counts_tell_the_owner/1,
+    controlling_process_forwards/1,
+    controlling_process_to_a_dead_process/1,
+    controlling_process_to_the_owner/1,
+    accept_leaves_no_message/1,
+    accept_that_succeeds_leaves_no_message/1,
+    sends_behind_the_peers_end/1,
+    send_times_out/1,
+    send_timeout_closes/1,
+    socket_term_is_small/1
+]).
 
 %% More bytes than the buffers of both sides hold while the peer does not read.
 -define(LARGE_BYTES, 8388608).
@@ -22,9 +40,16 @@ all() -> inet_rdma_test_parity:all().
 
 groups() ->
     inet_rdma_test_parity:groups([
-        counts_of_active_mode, counts_tell_the_owner, controlling_process_forwards,
-        controlling_process_to_a_dead_process, controlling_process_to_the_owner, accept_leaves_no_message,
-        accept_that_succeeds_leaves_no_message, sends_behind_the_peers_end, send_times_out, send_timeout_closes,
+        counts_of_active_mode,
+        counts_tell_the_owner,
+        controlling_process_forwards,
+        controlling_process_to_a_dead_process,
+        controlling_process_to_the_owner,
+        accept_leaves_no_message,
+        accept_that_succeeds_leaves_no_message,
+        sends_behind_the_peers_end,
+        send_times_out,
+        send_timeout_closes,
         socket_term_is_small
     ]).
 
@@ -36,10 +61,14 @@ counts_of_active_mode(_Config) ->
     Steps = [0, -3, 3, 0, -1, -2, true, 0, true, -2, once, 2, -5, 32767, 1, false, 5, true, 3, -4],
     same(fun(Module) ->
         {_, Y} = pair(Module, [{packet, 4}]),
-        [{Step, setopts(Module, Y, [{active, Step}]), getopts(Module, Y, [active]), messages(Y)} || Step <- Steps]
+        [
+            {Step, setopts(Module, Y, [{active, Step}]), getopts(Module, Y, [active]), messages(Y)}
+         || Step <- Steps
+        ]
     end).
 
-%% Another process takes from the count: the owner is told of the end, and the other process is not.
+%% Another process takes from the count: the owner gets the message of the end, and the other
+%% process is not.
 counts_tell_the_owner(_Config) ->
     same(fun(Module) ->
         {_, Y} = pair(Module, [{packet, 4}]),
@@ -73,8 +102,11 @@ controlling_process_to_the_owner(_Config) ->
     same(fun(Module) ->
         {_, Y} = pair(Module, []),
         Self = self(),
-        {Module:controlling_process(Y, Self), elsewhere(fun() -> Module:controlling_process(Y, Self) end),
-         elsewhere(fun() -> Module:controlling_process(Y, self()) end)}
+        {
+            Module:controlling_process(Y, Self),
+            elsewhere(fun() -> Module:controlling_process(Y, Self) end),
+            elsewhere(fun() -> Module:controlling_process(Y, self()) end)
+        }
     end).
 
 %% The connection that comes after the time is there for the next accept, and no message is.
@@ -91,7 +123,10 @@ accept_leaves_no_message(_Config) ->
 accept_that_succeeds_leaves_no_message(_Config) ->
     same(fun(Module) ->
         {Listener, Port} = listen(Module, []),
-        _ = [spawn_link(fun() -> {ok, _} = Module:connect("localhost", Port, []) end) || _ <- lists:seq(1, 50)],
+        _ = [
+            spawn_link(fun() -> {ok, _} = Module:connect("localhost", Port, []) end)
+         || _ <- lists:seq(1, 50)
+        ],
         _ = [{ok, _} = accept(Module, Listener) || _ <- lists:seq(1, 50)],
         all_messages()
     end).
@@ -104,15 +139,19 @@ sends_behind_the_peers_end(_Config) ->
                 {X, Y} = pair(Module, [{exit_on_close, false}, {packet, 4}]),
                 ok = setopts(Module, Y, [{active, Active}]),
                 ok = Module:shutdown(X, write),
-                End = case Active of false -> recv(Module, Y, 0); true -> messages(Y) end,
+                End =
+                    case Active of
+                        false -> recv(Module, Y, 0);
+                        true -> messages(Y)
+                    end,
                 {End, Module:send(Y, <<"goodbye">>), recv(Module, X, 0)}
             end
          || Active <- [false, true]
         ]
     end).
 
-%% The peer does not read: a send times out at last. When the peer reads again it gets whole packets, in order: the
-%% packet that timed out had begun, and the rest of it is sent all the same.
+%% The peer does not read: a send times out at last. When the peer reads again it gets whole
+%% packets, in order: the packet that timed out had begun, and the rest of it is sent all the same.
 send_times_out(_Config) ->
     same(fun(Module) ->
         {X, Y} = pair(Module, [{packet, 4}]),
@@ -120,12 +159,17 @@ send_times_out(_Config) ->
         {TimedOut, Packets} = send_until_error(Module, X, 1),
         ok = setopts(Module, X, [{send_timeout, infinity}]),
         {Sender, Ref} = spawn_monitor(fun() -> ok = Module:send(X, <<0:32, "next">>) end),
-        Numbers = [begin
-                       {ok, <<Number:32, _/binary>>} = recv(Module, Y, 0),
-                       Number
-                   end || _ <- lists:seq(0, Packets)],
+        Numbers = [
+            begin
+                {ok, <<Number:32, _/binary>>} = recv(Module, Y, 0),
+                Number
+            end
+         || _ <- lists:seq(0, Packets)
+        ],
         ?assertEqual(lists:seq(1, Packets) ++ [0], Numbers),
-        receive {'DOWN', Ref, process, Sender, Reason} -> ?assertEqual(normal, Reason) end,
+        receive
+            {'DOWN', Ref, process, Sender, Reason} -> ?assertEqual(normal, Reason)
+        end,
         {TimedOut, getopts(Module, X, [send_timeout, send_timeout_close])}
     end).
 
@@ -150,7 +194,9 @@ socket_term_is_small(_Config) ->
     ?assert(erts_debug:flat_size(X) =< 12).
 
 all_messages() ->
-    receive after 100 -> ok end,
+    receive
+    after 100 -> ok
+    end,
     {messages, Messages} = process_info(self(), messages),
     Messages.
 
@@ -169,4 +215,6 @@ heir(Socket, Count) ->
     end).
 
 inherited(Heir) ->
-    receive {Heir, Messages} -> Messages end.
+    receive
+        {Heir, Messages} -> Messages
+    end.

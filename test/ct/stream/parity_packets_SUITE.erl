@@ -1,4 +1,5 @@
-%% Packets with lengths and lines on a socket of gen_tcp and on one of inet_rdma: what is read is the same.
+%% Packets with lengths and lines on a socket of gen_tcp and on one of inet_rdma: what is read is
+%% the same.
 -module(parity_packets_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -6,9 +7,15 @@
 -import(inet_rdma_test_parity, [same/1, pair/2, recv/3, setopts/3, getopts/3, messages/1]).
 
 -export([all/0, groups/0, suite/0, init_per_group/2, end_per_group/2]).
--export([lengths_of_packets/1, lines/1, lines_as_messages/1, lines_then_raw/1, lines_that_are_too_long/1,
-         lines_of_any_size/1, lengths_are_of_raw_sockets/1]).
-
+-export([
+    lengths_of_packets/1,
+    lines_are_cut_as_by_gen_tcp/1,
+    lines_as_messages/1,
+    lines_then_raw/1,
+    lines_that_are_too_long/1,
+    lines_of_any_size/1,
+    lengths_are_of_raw_sockets/1
+]).
 
 suite() -> inet_rdma_test_parity:suite().
 
@@ -16,7 +23,12 @@ all() -> inet_rdma_test_parity:all().
 
 groups() ->
     inet_rdma_test_parity:groups([
-        lengths_of_packets, lines, lines_as_messages, lines_then_raw, lines_that_are_too_long, lines_of_any_size,
+        lengths_of_packets,
+        lines_are_cut_as_by_gen_tcp,
+        lines_as_messages,
+        lines_then_raw,
+        lines_that_are_too_long,
+        lines_of_any_size,
         lengths_are_of_raw_sockets
     ]).
 
@@ -28,29 +40,46 @@ end_per_group(Fabric, Config) -> inet_rdma_test_parity:end_per_group(Fabric, Con
 lengths_of_packets(_Config) ->
     same(fun(Module) ->
         {X, Y} = pair(Module, []),
-        [begin
-             [ok = setopts(Module, End, [{packet, Packet}]) || End <- [X, Y]],
-             [ok = Module:send(X, binary:copy(<<Size>>, Size)) || Size <- Sizes],
-             {getopts(Module, Y, [packet]), [recv(Module, Y, 0) || _ <- Sizes]}
-         end || {Packet, Sizes} <- [{1, [0, 1, 3, 255]}, {2, [0, 255, 256, 65535]}, {4, [0, 65536]}, {1, [7]}]]
+        [
+            begin
+                [ok = setopts(Module, End, [{packet, Packet}]) || End <- [X, Y]],
+                [ok = Module:send(X, binary:copy(<<Size>>, Size)) || Size <- Sizes],
+                {getopts(Module, Y, [packet]), [recv(Module, Y, 0) || _ <- Sizes]}
+            end
+         || {Packet, Sizes} <- [
+                {1, [0, 1, 3, 255]}, {2, [0, 255, 256, 65535]}, {4, [0, 65536]}, {1, [7]}
+            ]
+        ]
     end).
 
-%% What is written, piece by piece, and what is read of it before the next piece; at last the end of the stream. A line
-%% that has no newline then is lost.
-lines(_Config) ->
+%% What is written, piece by piece, and what is read of it before the next piece; at last the end of
+%% the stream. A line that has no newline then is lost.
+lines_are_cut_as_by_gen_tcp(_Config) ->
     same(fun(Module) ->
         [
             begin
                 {X, Y} = pair(Module, [{packet, line} | Options]),
-                Read = [begin ok = Module:send(X, Piece), {Piece, received(Module, Y)} end || Piece <- Pieces],
+                Read = [
+                    begin
+                        ok = Module:send(X, Piece),
+                        {Piece, received(Module, Y)}
+                    end
+                 || Piece <- Pieces
+                ],
                 ok = Module:shutdown(X, write),
                 {Options, Read, recv(Module, Y, 0), getopts(Module, Y, [packet])}
             end
          || {Options, Pieces} <- [
                 {[], ["one\ntwo\r\n\nhal", "f\nre", "st"]},
                 {[], [[Byte] || Byte <- "a\nbc\n\n"] ++ [""]},
-                {[{buffer, 10}],
-                 ["012345678\n", "0123456789\n", "0123456789012345678901234\nabc\n", "01234567", "89", "\n"]},
+                {[{buffer, 10}], [
+                    "012345678\n",
+                    "0123456789\n",
+                    "0123456789012345678901234\nabc\n",
+                    "01234567",
+                    "89",
+                    "\n"
+                ]},
                 {[{buffer, 100}, {packet_size, 10}], ["012345678\n\n", "01234567", "8\n"]},
                 %% The smaller one: a piece is never too long.
                 {[{buffer, 4}, {packet_size, 10}], ["0123456789012345678901234\nabc\n"]}
@@ -74,16 +103,26 @@ lines_as_messages(_Config) ->
         ]
     end).
 
-%% Lines of a header, then a body of a known length: what is there of a line when the mode changes is the body's.
+%% Lines of a header, then a body of a known length: what is there of a line when the mode changes
+%% is the body's.
 lines_then_raw(_Config) ->
     same(fun(Module) ->
-        Bodies = [{<<"body">>, [4]}, {<<"body">>, [1, 3]}, {<<"body and more">>, [6, 0]}, {<<"a\nb\nc">>, [0]}],
+        Bodies = [
+            {<<"body">>, [4]},
+            {<<"body">>, [1, 3]},
+            {<<"body and more">>, [6, 0]},
+            {<<"a\nb\nc">>, [0]}
+        ],
         [
             begin
                 {X, Y} = pair(Module, [{packet, line}]),
                 ok = Module:send(X, ["header\n\n", Body]),
                 Header = [recv(Module, Y, 0) || _ <- [1, 2]],
-                Looked = case Look of true -> Module:recv(Y, 0, 100); false -> not_looked end,
+                Looked =
+                    case Look of
+                        true -> Module:recv(Y, 0, 100);
+                        false -> not_looked
+                    end,
                 Set = setopts(Module, Y, [{packet, raw}]),
                 Read = [recv(Module, Y, Length) || Length <- Lengths],
                 ok = setopts(Module, Y, [{packet, line}]),
@@ -120,19 +159,32 @@ lines_that_are_too_long(_Config) ->
         ]
     ],
     {X, _} = pair(inet_rdma, []),
-    [?assertMatch({error, {bad_option, Key, Value, _}}, inet_rdma:setopts(X, [{Key, Value}]))
-     || {Key, Value} <- [{packet_size, -1}, {buffer, 0}, {buffer, infinity}, {packet, http}]],
-    ?assertMatch({ok, [{packet, raw}, {packet_size, 0}, {buffer, 65536}]},
-                 inet_rdma:getopts(X, [packet, packet_size, buffer])).
+    [
+        ?assertMatch({error, {bad_option, Key, Value, _}}, inet_rdma:setopts(X, [{Key, Value}]))
+     || {Key, Value} <- [{packet_size, -1}, {buffer, 0}, {buffer, infinity}, {packet, http}]
+    ],
+    ?assertMatch(
+        {ok, [{packet, raw}, {packet_size, 0}, {buffer, 65536}]},
+        inet_rdma:getopts(X, [packet, packet_size, buffer])
+    ).
 
 %% Through the ring and landing buffers, from a writer that does not wait for the reader.
 lines_of_any_size(_Config) ->
     Line = fun(Bytes) -> [binary:copy(<<"x">>, Bytes), $\n] end,
-    Lines = [iolist_to_binary(Line((N * N * 7919) rem Max)) || Max <- [100, 5000, 60000], N <- lists:seq(1, 200)],
+    Lines = [
+        iolist_to_binary(Line((N * N * 7919) rem Max))
+     || Max <- [100, 5000, 60000], N <- lists:seq(1, 200)
+    ],
     same(fun(Module) ->
         {X, Y} = pair(Module, [{packet, line}, {buffer, 65536}]),
         _ = spawn_link(fun() -> [ok = Module:send(X, Some) || Some <- Lines] end),
-        Read = [begin {ok, Read} = recv(Module, Y, 0), Read end || _ <- Lines],
+        Read = [
+            begin
+                {ok, Read} = recv(Module, Y, 0),
+                Read
+            end
+         || _ <- Lines
+        ],
         Read =:= Lines
     end).
 

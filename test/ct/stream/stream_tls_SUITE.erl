@@ -1,26 +1,61 @@
-%% Streams that begin inside TLS (the option tls of listen and connect) between two nodes: data, options, the fabric
-%% below them, new keys.
+%% Streams that begin inside TLS (the option tls of listen and connect) between two nodes: data,
+%% options, the fabric below them, new keys.
 -module(stream_tls_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
 
--import(inet_rdma_test_pair, [join/4, connect/3, connect/4, do/3, start/3, result/1, transfer/3, split_transfer/3,
-                              call/4]).
--import(inet_rdma_test_tls_pair, [tls/1, encrypted/1, tls_options/2, listener/2, listen/3, ends/2, await_logged/2,
-                                  node_of/2]).
+-import(inet_rdma_test_pair, [
+    join/4,
+    connect/3, connect/4,
+    do/3,
+    start/3,
+    result/1,
+    transfer/3,
+    split_transfer/3,
+    call/4
+]).
+-import(inet_rdma_test_tls_pair, [
+    tls/1,
+    encrypted/1,
+    tls_options/2,
+    listener/2,
+    listen/3,
+    ends/2,
+    await_logged/2,
+    node_of/2
+]).
 
 -export([all/0, suite/0]).
--export([data_both_ways/1, either_side_can_ask_for_encryption/1, zero_copy_as_it_is/1, posted_receives/1,
-         active_modes/1, names_and_options/1, over_ipv6/1, half_close_and_change_of_owner/1, options_of_tls/1,
-         over_tcp/1, new_keys_under_load/1]).
+-export([
+    data_both_ways/1,
+    either_side_can_ask_for_encryption/1,
+    zero_copy_as_it_is/1,
+    posted_receives_work_inside_tls/1,
+    active_modes_work_inside_tls/1,
+    names_and_options/1,
+    streams_inside_tls_go_over_ipv6/1,
+    half_close_and_change_of_owner/1,
+    options_of_tls/1,
+    fabric_tcp_keeps_the_stream_on_tcp/1,
+    new_keys_under_load/1
+]).
 
 suite() ->
     [{timetrap, {minutes, 5}}, {ct_hooks, [inet_rdma_test_tls_pair]}].
 
 all() ->
     [
-        data_both_ways, either_side_can_ask_for_encryption, zero_copy_as_it_is, posted_receives, active_modes,
-        names_and_options, over_ipv6, half_close_and_change_of_owner, options_of_tls, over_tcp, new_keys_under_load
+        data_both_ways,
+        either_side_can_ask_for_encryption,
+        zero_copy_as_it_is,
+        posted_receives_work_inside_tls,
+        active_modes_work_inside_tls,
+        names_and_options,
+        streams_inside_tls_go_over_ipv6,
+        half_close_and_change_of_owner,
+        options_of_tls,
+        fabric_tcp_keeps_the_stream_on_tcp,
+        new_keys_under_load
     ].
 
 %% Bytes of all sizes arrive, encrypted or in memory of the same user.
@@ -30,11 +65,22 @@ data_both_ways(Config) ->
             {X, Y} = Ends = ends(Config, tls(Config) ++ [{encrypt_shm, Encrypt}]),
             Ciphers = [maps:get(cipher, do(End, info, [])) || End <- [X, Y]],
             ct:pal("~p", [Ciphers]),
-            ?assertEqual(case Encrypt of true -> 1; false -> 0 end, length(lists:usort(Ciphers -- [none, none]))),
-            [?assertEqual({Size, ok}, {Size, transfer(From, To, Size)})
-             || {From, To} <- [Ends, {Y, X}], Size <- [1, 63, 4096, 65537, 1 bsl 20, 20_000_001]],
-            [?assertEqual({Seed, ok}, {Seed, split_transfer(From, To, Seed)})
-             || {From, To} <- [Ends, {Y, X}], Seed <- [rand:uniform(1 bsl 32) || _ <- lists:seq(1, 3)]],
+            ?assertEqual(
+                case Encrypt of
+                    true -> 1;
+                    false -> 0
+                end,
+                length(lists:usort(Ciphers -- [none, none]))
+            ),
+            [
+                ?assertEqual({Size, ok}, {Size, transfer(From, To, Size)})
+             || {From, To} <- [Ends, {Y, X}], Size <- [1, 63, 4096, 65537, 1 bsl 20, 20_000_001]
+            ],
+            [
+                ?assertEqual({Seed, ok}, {Seed, split_transfer(From, To, Seed)})
+             || {From, To} <- [Ends, {Y, X}],
+                Seed <- [rand:uniform(1 bsl 32) || _ <- lists:seq(1, 3)]
+            ],
             %% Plain shared memory is used as by any stream: bulk lands. Encrypted bulk does not.
             #{direct_bytes_sent := Direct} = do(X, info, []),
             ?assertEqual(not Encrypt, Direct > 0)
@@ -65,7 +111,7 @@ zero_copy_as_it_is(Config) ->
      || ZeroCopy <- [auto, always, never]
     ].
 
-posted_receives(Config) ->
+posted_receives_work_inside_tls(Config) ->
     [
         begin
             {X, Y} = ends(Config, tls(Config) ++ [{encrypt_shm, Encrypt}]),
@@ -81,7 +127,7 @@ posted_receives(Config) ->
      || Encrypt <- [false, true]
     ].
 
-active_modes(Config) ->
+active_modes_work_inside_tls(Config) ->
     {X, Y} = ends(Config, encrypted(Config) ++ [{packet, 4}]),
     Packets = [inet_rdma_test_data:make(Size) || Size <- [0, 1, 1000, 16384, 70000]],
     SendAll = fun() -> [ok = do(X, send, [Packet]) || Packet <- Packets] end,
@@ -93,7 +139,13 @@ active_modes(Config) ->
     ?assertEqual(Data, do(Y, messages, [5])),
     ok = do(Y, setopts, [[{active, false}]]),
     SendAll(),
-    [begin ok = do(Y, setopts, [[{active, once}]]), ?assertEqual([Each], do(Y, messages, [1])) end || Each <- Data],
+    [
+        begin
+            ok = do(Y, setopts, [[{active, once}]]),
+            ?assertEqual([Each], do(Y, messages, [1]))
+        end
+     || Each <- Data
+    ],
     ok = do(Y, setopts, [[{active, 5}]]),
     SendAll(),
     ?assertEqual(Data ++ [passive], do(Y, messages, [6])),
@@ -108,27 +160,42 @@ names_and_options(Config) ->
     ?assert(inet_rdma_test_os:is_listening(Port)),
     ?assertEqual({error, eaddrinuse}, listen(Config, Port, encrypted(Config))),
     {X, Y} = join(Config, Port, Listening, encrypted(Config)),
-    ?assertEqual([{ok, {shm, Port}}, {ok, {shm, 0}}], [do(X, Name, []) || Name <- [peername, sockname]]),
-    ?assertEqual([{ok, {shm, 0}}, {ok, {shm, Port}}], [do(Y, Name, []) || Name <- [peername, sockname]]),
+    ?assertEqual([{ok, {shm, Port}}, {ok, {shm, 0}}], [
+        do(X, Name, [])
+     || Name <- [peername, sockname]
+    ]),
+    ?assertEqual([{ok, {shm, 0}}, {ok, {shm, Port}}], [
+        do(Y, Name, [])
+     || Name <- [peername, sockname]
+    ]),
     ok = do(X, setopts, [[{packet, line}]]),
     ok = do(Y, send, [<<"a line\nanother\n">>]),
-    ?assertEqual([{ok, <<"a line\n">>}, {ok, <<"another\n">>}], [do(X, recv, [0, 20000]) || _ <- [1, 2]]),
-    ?assertMatch({ok, [{packet, line}, {encrypt_shm, true}]}, do(X, getopts, [[packet, encrypt_shm]])),
+    ?assertEqual([{ok, <<"a line\n">>}, {ok, <<"another\n">>}], [
+        do(X, recv, [0, 20000])
+     || _ <- [1, 2]
+    ]),
+    ?assertMatch(
+        {ok, [{packet, line}, {encrypt_shm, true}]}, do(X, getopts, [[packet, encrypt_shm]])
+    ),
     ?assertMatch({error, {bad_option, tls, _, _}}, do(X, setopts, [[{tls, []}]])),
     ?assertMatch({ok, [{recv_oct, 15}]}, do(X, getstat, [[recv_oct]])).
 
-over_ipv6(Config) ->
+streams_inside_tls_go_over_ipv6(Config) ->
     Own = {0, 0, 0, 0, 0, 0, 0, 1},
     case gen_tcp:listen(0, [inet6, {ip, Own}]) of
         {ok, Probe} ->
             ok = gen_tcp:close(Probe),
             {Port, Listening} = listener(Config, [{ip, Own} | encrypted(Config)]),
             ?assertEqual({ok, {tls, Own, Port}}, do(Listening, sockname, [])),
-            Named = proplists:delete(tls, encrypted(Config)) ++
-                [{tls, [{server_name_indication, "localhost"} | tls_options(Config, good)]}],
+            Named =
+                proplists:delete(tls, encrypted(Config)) ++
+                    [{tls, [{server_name_indication, "localhost"} | tls_options(Config, good)]}],
             {ok, Connected} = connect(Config, Own, Port, Named),
             {ok, Accepted} = do(Listening, accept_end, []),
-            ?assertEqual(ok, transfer({node_of(a, Config), Connected}, {node_of(b, Config), Accepted}, 100000));
+            ?assertEqual(
+                ok,
+                transfer({node_of(a, Config), Connected}, {node_of(b, Config), Accepted}, 100000)
+            );
         {error, _} ->
             inet_rdma_test_link:skip("this machine has no IPv6")
     end.
@@ -150,19 +217,37 @@ options_of_tls(Config) ->
     Secret = {password, "very secret"},
     [
         begin
-            ?assertMatch({error, {bad_option, tls, Bad, _}}, call(node_of(a, Config), inet_rdma, Function, Arguments)),
+            ?assertMatch(
+                {error, {bad_option, tls, Bad, _}},
+                call(node_of(a, Config), inet_rdma, Function, Arguments)
+            ),
             {error, Reason} = call(node_of(a, Config), inet_rdma, Function, Arguments),
             Text = inet_rdma:format_error(Reason),
             ?assertEqual(nomatch, string:find(Text, "secret"))
         end
-     || Bad <- [{packet, 2}, {active, true}, list, {handshake, hello}, {ktls, true}, {ip, {127, 0, 0, 1}}],
+     || Bad <- [
+            {packet, 2},
+            {active, true},
+            list,
+            {handshake, hello},
+            {ktls, true},
+            {ip, {127, 0, 0, 1}}
+        ],
         Tls <- [[{tls, [Secret, Bad]}]],
         {Function, Arguments} <- [{listen, [0, Tls]}, {connect, ["localhost", 1, Tls]}]
     ],
-    ?assertMatch({error, {bad_option, tls, true, _}}, call(node_of(a, Config), inet_rdma, listen, [0, [{tls, true}]])),
-    ?assertMatch({error, {bad_option, tls, not_shown, _}},
-                 call(node_of(a, Config), inet_rdma, listen, [0, [{tls, [[Secret]]}]])),
-    ?assertMatch({error, {tls, _}}, call(node_of(a, Config), inet_rdma, listen, [0, [{tls, [{versions, [none]}]}]])),
+    ?assertMatch(
+        {error, {bad_option, tls, true, _}},
+        call(node_of(a, Config), inet_rdma, listen, [0, [{tls, true}]])
+    ),
+    ?assertMatch(
+        {error, {bad_option, tls, not_shown, _}},
+        call(node_of(a, Config), inet_rdma, listen, [0, [{tls, [[Secret]]}]])
+    ),
+    ?assertMatch(
+        {error, {tls, _}},
+        call(node_of(a, Config), inet_rdma, listen, [0, [{tls, [{versions, [none]}]}]])
+    ),
     %% The term of a listener has none of them: it may be printed.
     Options = [{tls, [Secret | tls_options(Config, good)]}],
     {ok, Listener} = call(node_of(a, Config), inet_rdma, listen, [0, Options]),
@@ -179,11 +264,15 @@ options_of_tls(Config) ->
     end.
 
 %% With the option fabric tcp of either side the stream goes over TCP, encrypted.
-over_tcp(Config) ->
+fabric_tcp_keeps_the_stream_on_tcp(Config) ->
     [
         begin
-            {Port, Listening} = listener(Config, tls(Config) ++ [{rekey_bytes, 65536}, {fabric, Theirs}]),
-            {X, Y} = join(Config, Port, Listening, tls(Config) ++ [{rekey_bytes, 65536}, {fabric, Ours}]),
+            {Port, Listening} = listener(
+                Config, tls(Config) ++ [{rekey_bytes, 65536}, {fabric, Theirs}]
+            ),
+            {X, Y} = join(
+                Config, Port, Listening, tls(Config) ++ [{rekey_bytes, 65536}, {fabric, Ours}]
+            ),
             [?assertMatch(#{fabric := tcp}, do(End, info, [])) || End <- [X, Y]],
             [?assertNotEqual(none, maps:get(cipher, do(End, info, []))) || End <- [X, Y]],
             [?assertEqual(ok, transfer(From, To, 5_000_000)) || {From, To} <- [{X, Y}, {Y, X}]],
@@ -205,7 +294,11 @@ new_keys_under_load(Config) ->
     ?assertEqual([{ok, Size, Hash} || {Size, Hash} <- Hashes], Sent),
     Generations = fun(Bytes) ->
         [?assertEqual(ok, transfer(From, To, Bytes)) || {From, To} <- [{X, Y}, {Y, X}]],
-        [{Own, Peers} || End <- [X, Y], #{key_generation := Own, peer_key_generation := Peers} <- [do(End, info, [])]]
+        [
+            {Own, Peers}
+         || End <- [X, Y],
+            #{key_generation := Own, peer_key_generation := Peers} <- [do(End, info, [])]
+        ]
     end,
     inet_rdma_test_wait:until(ten_keys_each, 30000, fun() ->
         [{OwnX, _}, {OwnY, _}] = Now = Generations(200_000),

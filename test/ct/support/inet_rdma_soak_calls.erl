@@ -1,11 +1,11 @@
-%% Calls, links and monitors to processes of another node, one after the other, without a pause. Runs in the nodes
-%% under test.
+%% Calls, links and monitors to processes of another node, one after the other, without a pause.
+%% Runs in the nodes under test.
 -module(inet_rdma_soak_calls).
 
 -export([work/2, echo/1, park/0]).
 
 %% Longer than any stop of a node.
--define(TIMEOUT_MS, 90000).
+-define(TIMEOUT_MS, 240000).
 
 -spec work(node(), file:filename_all()) -> no_return().
 work(Peer, File) ->
@@ -23,10 +23,14 @@ loop(Peer, File, Anchor) ->
             _ = inet_rdma_soak_node:moved(calls, Peer);
         lost ->
             ok = inet_rdma_soak_node:tell(Peer, link, {lost_by, What}),
-            receive after 50 -> ok end
+            receive
+            after 50 -> ok
+            end
     end,
     case rand:uniform(100) of
-        1 -> receive after rand:uniform(200) -> ok end;
+        1 -> receive
+            after rand:uniform(200) -> ok
+            end;
         _ -> ok
     end,
     loop(Peer, File, Held).
@@ -108,4 +112,6 @@ echo(Term) -> Term.
 
 -spec park() -> no_return().
 park() ->
-    receive {finish, Reason} -> exit(Reason) end.
+    receive
+        {finish, Reason} -> exit(Reason)
+    end.

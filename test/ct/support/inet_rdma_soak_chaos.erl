@@ -1,4 +1,5 @@
-%% What is done to the cluster, and what must follow. An act begins when all is in order, and returns when all is again.
+%% What is done to the cluster, and what must follow. An act begins when all is in order, and
+%% returns when all is again.
 -module(inet_rdma_soak_chaos).
 
 -export([kinds/0, act/2]).
@@ -6,8 +7,8 @@
 -type kind() :: kill | stop_short | stop_long | disconnect | close | storm.
 
 %% From the end of an act until every worker of every node moves again.
--define(RECOVERY_MS, 45000).
--define(GONE_MS, 10000).
+-define(RECOVERY_MS, 240000).
+-define(GONE_MS, 60000).
 
 %% The others live from the beginning to the end.
 -define(MORTAL, [c, d]).
@@ -24,11 +25,15 @@ act(kill, State) ->
 act(stop_short, #{ticktime := TickTime} = State) ->
     %% Below three quarters of it no node may give the other up.
     Letter = any(?ALL),
-    Stopped = inet_rdma_soak_cluster:pass(rand:uniform(TickTime * 500), stop(stop_short, Letter, State)),
+    Stopped = inet_rdma_soak_cluster:pass(
+        rand:uniform(TickTime * 500), stop(stop_short, Letter, State)
+    ),
     in_order(resume(Letter, Stopped));
 act(stop_long, State) ->
     Letter = any(?ALL),
-    in_order(resume(Letter, inet_rdma_soak_cluster:pass(long(State), stop(stop_long, Letter, State))));
+    in_order(
+        resume(Letter, inet_rdma_soak_cluster:pass(long(State), stop(stop_long, Letter, State)))
+    );
 act(disconnect, State) ->
     [One, Other | _] = shuffled(?ALL),
     in_order(disconnect(One, Other, State));
@@ -36,15 +41,19 @@ act(close, State) ->
     Letter = any(?ALL),
     Begun = begun(close, [Letter], State),
     case inet_rdma_soak_cluster:call(Letter, Begun, inet_rdma_soak_streams, close_one, []) of
-        none -> in_order(Begun);
-        {Peer, Id} -> in_order(Begun, told_by_both([inet_rdma_soak_cluster:name(Letter, State), Peer], Id))
+        none ->
+            in_order(Begun);
+        {Peer, Id} ->
+            in_order(Begun, told_by_both([inet_rdma_soak_cluster:name(Letter, State), Peer], Id))
     end;
 act(storm, State) ->
     %% All at once; the stopped node comes back to a node that has died and come again meanwhile.
     Mortal = any(?MORTAL),
     [Stopped, One, Other] = shuffled(?ALL -- [Mortal]),
     Dead = kill(Mortal, disconnect(One, Other, stop(stop_long, Stopped, State))),
-    Back = inet_rdma_soak_cluster:restart(Mortal, inet_rdma_soak_cluster:pass(rand:uniform(3000), Dead)),
+    Back = inet_rdma_soak_cluster:restart(
+        Mortal, inet_rdma_soak_cluster:pass(rand:uniform(3000), Dead)
+    ),
     in_order(resume(Stopped, inet_rdma_soak_cluster:pass(long(State), Back))).
 
 kill(Letter, State) ->
@@ -113,7 +122,10 @@ lost(_, _Names) ->
 
 told_by_both(Names, Id) ->
     fun(#{acts := [#{events := Events} | _]}) ->
-        Told = [Node || #{class := Class, what := What, node := Node} <- Events, is_end_of(Id, Class, What)],
+        Told = [
+            Node
+         || #{class := Class, what := What, node := Node} <- Events, is_end_of(Id, Class, What)
+        ],
         Names -- Told =:= [] orelse {told_the_end_of, Id, Told}
     end.
 

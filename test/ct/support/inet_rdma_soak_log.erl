@@ -5,11 +5,12 @@
 
 %% Texts of errors that the runtime system logs when a node is stopped, killed or disconnected.
 -define(EXPECTED_ERRORS, ["not responding", "global:"]).
-%% Warnings of the carrier: for a settlement with a peer that was killed or stopped meanwhile, and for a link to a peer
-%% that stands still.
+%% Warnings of the carrier: for a settlement with a peer that was killed or stopped meanwhile, and
+%% for a link to a peer that stands still.
 -define(EXPECTED_WARNINGS, ["inet_rdma: no link to", "inet_rdma: nothing has come from"]).
-%% Reasons in the metadata of the carrier's warnings that a killed or stopped peer explains: a caller of a stream's
-%% listener that ends, or stops, before it has said its hello; a link whose peer is stopped for net_ticktime.
+%% Reasons in the metadata of the carrier's warnings that a killed or stopped peer explains: a
+%% caller of a stream's listener that ends, or stops, before it has said its hello; a link whose
+%% peer is stopped for net_ticktime.
 -define(EXPECTED_REASONS, [peer_gone, etimedout, net_tick_timeout]).
 
 -spec install(file:filename_all()) -> ok.
@@ -23,8 +24,13 @@ log(#{level := Level} = Event, #{config := #{violations := File}}) ->
         false -> ok
     end.
 
-%% Whether no act of the chaos explains an event of level warning or above. Of warnings only the carrier's are judged.
+%% Whether no act of the chaos explains an event of level warning or above. Only the carrier's
+%% warnings are judged.
 -spec is_violation(logger:log_event()) -> boolean().
+%% The witness of the host is a proof: the end of a process that no act has killed is told as a
+%% nodedown that no act explains.
+is_violation(#{level := warning, meta := #{inet_rdma_reason := not_resumed}} = Event) ->
+    not contains(text(Event), ["ended: the peer's process of this host has ended"]);
 is_violation(#{level := warning, meta := #{inet_rdma_reason := Reason}}) ->
     not lists:member(Reason, ?EXPECTED_REASONS);
 is_violation(#{level := warning} = Event) ->

@@ -1,5 +1,5 @@
-%% What the soak keeps inside a node: counts, what happened to links and streams, and the turn of the workers. Runs in
-%% the nodes under test.
+%% What the soak keeps inside a node: counts, what happened to links and streams, and the turn of
+%% the workers. Runs in the nodes under test.
 -module(inet_rdma_soak_node).
 
 -export([start/1, run/0, pause/0, drain/0, measure/0, diagnosis/0]).
@@ -8,15 +8,29 @@
 
 -type config() :: #{peers := [node()], violations := file:filename_all(), seed := integer()}.
 
-%% `link': what ends with the connection to a node; `connect': a stream that was refused; `stream': one that broke;
-%% `stream_done': one that came to its regular end.
--type event() :: #{at := integer(), node := node(), peer := node(), class := nodeup | link | connect | stream
-                   | stream_done,
-                   what := term()}.
--type drained() :: #{counts := #{atom() => integer()}, moved := #{term() => integer()}, idle := integer(),
-                     nodes := [node()], events := [event()]}.
+%% `link': what ends with the connection to a node; `connect': a stream that was refused; `stream':
+%% one that broke; `stream_done': one that came to its regular end.
+-type event() :: #{
+    at := integer(),
+    node := node(),
+    peer := node(),
+    class :=
+        nodeup
+        | link
+        | connect
+        | stream
+        | stream_done,
+    what := term()
+}.
+-type drained() :: #{
+    counts := #{atom() => integer()},
+    moved := #{term() => integer()},
+    idle := integer(),
+    nodes := [node()],
+    events := [event()]
+}.
 
--define(TIMEOUT_MS, 20000).
+-define(TIMEOUT_MS, 60000).
 
 %% Starts everything, paused.
 -spec start(config()) -> ok.
@@ -33,15 +47,21 @@ start(#{violations := File} = Config) ->
         Caller ! {self(), ready},
         loop([])
     end),
-    receive {Pid, ready} -> ok after ?TIMEOUT_MS -> error(soak_did_not_start) end.
+    receive
+        {Pid, ready} -> ok
+    after ?TIMEOUT_MS -> error(soak_did_not_start)
+    end.
 
 start_workers(#{peers := Peers, violations := File, seed := Seed}) ->
     [
         spawn(fun() ->
-            _ = rand:seed(exsss, {Seed, erlang:phash2({node(), Module, Peer}), erlang:unique_integer()}),
+            _ = rand:seed(
+                exsss, {Seed, erlang:phash2({node(), Module, Peer}), erlang:unique_integer()}
+            ),
             guarded({File, fun() -> Module:work(Peer, File) end})
         end)
-     || Peer <- Peers, Module <- [inet_rdma_soak_messages, inet_rdma_soak_calls, inet_rdma_soak_streams]
+     || Peer <- Peers,
+        Module <- [inet_rdma_soak_messages, inet_rdma_soak_calls, inet_rdma_soak_streams]
     ].
 
 %% A failure within is a violation.
@@ -60,7 +80,9 @@ loop(Events) ->
         {nodeup, Peer, _} ->
             loop([event(Peer, nodeup, nodeup) | Events]);
         {nodedown, Peer, Info} ->
-            loop([event(Peer, link, {nodedown, proplists:get_value(nodedown_reason, Info)}) | Events]);
+            loop([
+                event(Peer, link, {nodedown, proplists:get_value(nodedown_reason, Info)}) | Events
+            ]);
         {tell, Event} ->
             loop([Event | Events]);
         {drain, From, Ref} ->
@@ -91,7 +113,9 @@ wait_turn() ->
             ok;
         true ->
             true = ets:insert(?MODULE, {{idle, self()}, true}),
-            receive after 20 -> wait_turn() end
+            receive
+            after 20 -> wait_turn()
+            end
     end.
 
 -spec add(atom(), integer()) -> integer().
@@ -109,7 +133,13 @@ tell(Peer, Class, What) ->
     ok.
 
 event(Peer, Class, What) ->
-    #{at => os:system_time(millisecond), node => node(), peer => Peer, class => Class, what => What}.
+    #{
+        at => os:system_time(millisecond),
+        node => node(),
+        peer => Peer,
+        class => Class,
+        what => What
+    }.
 
 %% Into a file, as the node may be killed before anybody asks it.
 -spec violation(file:filename_all(), term()) -> ok.
@@ -121,7 +151,11 @@ violation(File, What) ->
 drain() ->
     Ref = make_ref(),
     ?MODULE ! {drain, self(), Ref},
-    Events = receive {Ref, Told} -> Told after ?TIMEOUT_MS -> error(no_keeper) end,
+    Events =
+        receive
+            {Ref, Told} -> Told
+        after ?TIMEOUT_MS -> error(no_keeper)
+        end,
     Rows = ets:tab2list(?MODULE),
     #{
         counts => maps:from_list([{Name, Number} || {{count, Name}, Number} <- Rows]),
@@ -147,10 +181,15 @@ measure() ->
 %% Stack traces of all processes, and the connections: to find the cause of a violation.
 -spec diagnosis() -> term().
 diagnosis() ->
-    Infos = [{Pid, process_info(Pid, [current_stacktrace, message_queue_len])} || Pid <- processes()],
+    Infos = [
+        {Pid, process_info(Pid, [current_stacktrace, message_queue_len])}
+     || Pid <- processes()
+    ],
     {
-        [{Pid, [{M, F, A} || {M, F, A, _} <- Stack], Queue}
+        [
+            {Pid, [{M, F, A} || {M, F, A, _} <- Stack], Queue}
          || {Pid, [{current_stacktrace, Stack}, {message_queue_len, Queue}]} <- Infos,
-            lists:any(fun({M, _, _, _}) -> lists:prefix("inet_rdma", atom_to_list(M)) end, Stack)],
+            lists:any(fun({M, _, _, _}) -> lists:prefix("inet_rdma", atom_to_list(M)) end, Stack)
+        ],
         inet_rdma:info()
     }.

@@ -1,4 +1,5 @@
-%% Messages of random sizes and shapes, and the hashes by which the other end knows them. Runs in the nodes under test.
+%% Messages of random sizes and shapes, and the hashes by which the other end knows them. Runs in
+%% the nodes under test.
 -module(inet_rdma_soak_payload).
 
 -export([term/0, binary/1, hash/1]).

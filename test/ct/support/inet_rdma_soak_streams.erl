@@ -1,5 +1,6 @@
-%% Streams of inet_rdma's own interface, one after the other to each node: numbered packets with hashes there, numbers
-%% and hashes back. Only a close, or the end of a node, may break one. Runs in the nodes under test.
+%% Streams of inet_rdma's own interface, one after the other to each node: numbered packets with
+%% hashes there, numbers and hashes back. Only a close, or the end of a node, may break one. Runs in
+%% the nodes under test.
 -module(inet_rdma_soak_streams).
 
 -export([listen/1, port/0, work/2, close_one/0]).
@@ -8,10 +9,11 @@
 -define(WINDOW, 8).
 -define(CONNECT_MS, 5000).
 %% Longer than any stop of a node.
--define(TIMEOUT_MS, 90000).
+-define(TIMEOUT_MS, 240000).
 -define(FRAMINGS, [packet, active, once, raw]).
 
-%% `{packet, 4}' and a length written by hand are the same on the wire; each end chooses its own way.
+%% `{packet, 4}' and a length written by hand are the same on the wire; each end chooses its own
+%% way.
 -type framing() :: packet | active | once | raw.
 -type id() :: {node(), integer()}.
 
@@ -25,9 +27,14 @@ listen(File) ->
         ok = persistent_term:put(?MODULE, Port),
         Caller ! {self(), ready},
         spawn(fun() -> inet_rdma_soak_node:guarded({File, fun() -> accept(Listener, File) end}) end),
-        receive stop -> ok end
+        receive
+            stop -> ok
+        end
     end),
-    receive {Pid, ready} -> ok after ?TIMEOUT_MS -> error(no_listener) end.
+    receive
+        {Pid, ready} -> ok
+    after ?TIMEOUT_MS -> error(no_listener)
+    end.
 
 -spec port() -> inet:port_number() | none.
 port() -> persistent_term:get(?MODULE, none).
@@ -71,7 +78,9 @@ work(Peer, File) ->
     ok = forget_messages(),
     case rpc:call(Peer, ?MODULE, port, [], ?TIMEOUT_MS) of
         Port when is_integer(Port) -> client(Peer, Port, any_framing());
-        _NotThereYet -> receive after 100 -> ok end
+        _NotThereYet -> receive
+            after 100 -> ok
+            end
     end,
     work(Peer, File).
 
@@ -80,15 +89,22 @@ client(Peer, Port, Framing) ->
         {ok, Socket} ->
             Id = {node(), erlang:unique_integer([positive])},
             Packets = rand:uniform(?PACKETS),
-            Outcome = case inet_rdma:send(Socket, framed(Framing, term_to_binary(Id))) of
-                ok -> opened(Socket, Peer, Id, fun() -> exchange(Peer, Framing, Socket, Packets, 0, []) end);
-                {error, Reason} -> {broken, {hello, Reason}}
-            end,
+            Outcome =
+                case inet_rdma:send(Socket, framed(Framing, term_to_binary(Id))) of
+                    ok ->
+                        opened(Socket, Peer, Id, fun() ->
+                            exchange(Peer, Framing, Socket, Packets, 0, [])
+                        end);
+                    {error, Reason} ->
+                        {broken, {hello, Reason}}
+                end,
             ok = told(Peer, Id, Outcome),
             inet_rdma:close(Socket);
         {error, Reason} ->
             ok = inet_rdma_soak_node:tell(Peer, connect, Reason),
-            receive after 100 -> ok end
+            receive
+            after 100 -> ok
+            end
     end.
 
 %% `Waiting' are the numbers and hashes that were sent and have not come back, oldest first.
@@ -115,11 +131,19 @@ exchange(Peer, Framing, Socket, Left, Next, Waiting) ->
     IsLast = Left =:= 1 orelse inet_rdma_soak_node:is_paused(),
     Payload = inet_rdma_soak_payload:binary(packet),
     Hash = erlang:md5(Payload),
-    Last = case IsLast of true -> 1; false -> 0 end,
+    Last =
+        case IsLast of
+            true -> 1;
+            false -> 0
+        end,
     case inet_rdma:send(Socket, framed(Framing, [<<Next:64, Last:8, Hash/binary>>, Payload])) of
         ok ->
             _ = inet_rdma_soak_node:add(stream_bytes, byte_size(Payload)),
-            Rest = case IsLast of true -> 0; false -> Left - 1 end,
+            Rest =
+                case IsLast of
+                    true -> 0;
+                    false -> Left - 1
+                end,
             exchange(Peer, Framing, Socket, Rest, Next + 1, Waiting ++ [<<Next:64, Hash/binary>>]);
         {error, Reason} ->
             {broken, {send, Reason}}
@@ -176,9 +200,14 @@ recv(once, Socket) ->
     end;
 recv(active, Socket) ->
     receive
-        {inet_rdma, Socket, Data} -> {ok, Data};
-        {inet_rdma_error, Socket, Reason} -> receive {inet_rdma_closed, Socket} -> {error, Reason} end;
-        {inet_rdma_closed, Socket} -> {error, closed}
+        {inet_rdma, Socket, Data} ->
+            {ok, Data};
+        {inet_rdma_error, Socket, Reason} ->
+            receive
+                {inet_rdma_closed, Socket} -> {error, Reason}
+            end;
+        {inet_rdma_closed, Socket} ->
+            {error, closed}
     after ?TIMEOUT_MS -> error(stream_stalled)
     end.
 
@@ -187,4 +216,7 @@ within(Other) -> Other.
 
 %% Those to a stream that has been closed.
 forget_messages() ->
-    receive _ -> forget_messages() after 0 -> ok end.
+    receive
+        _ -> forget_messages()
+    after 0 -> ok
+    end.

@@ -8,7 +8,9 @@
 -spec start_it(node()) -> ok.
 start_it(Node) ->
     _ = application:unload(inet_rdma),
-    ok = application:load({application, ?MODULE, [{mod, {?MODULE, Node}}, {vsn, "1"}, {modules, []}]}),
+    ok = application:load(
+        {application, ?MODULE, [{mod, {?MODULE, Node}}, {vsn, "1"}, {modules, []}]}
+    ),
     application:start(?MODULE).
 
 start(_Type, Node) ->

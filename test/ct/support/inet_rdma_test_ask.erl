@@ -1,10 +1,11 @@
-%% Starts processes of tests that are loops of messages, and asks them. Runs in the node of the process.
+%% Starts processes of tests that are loops of messages, and asks them. Runs in the node of the
+%% process.
 -module(inet_rdma_test_ask).
 
 -export([start/1, ask/2]).
 
-%% Starts a process. Begin runs in it and gives a value for the caller and the process's loop. Fails at once, with the
-%% reason, when Begin fails.
+%% Starts a process. Begin runs in it and gives a value for the caller and the process's loop. Fails
+%% at once, with the reason, when Begin fails.
 -spec start(Begin :: fun(() -> {Value, Loop :: fun(() -> term())})) -> {pid(), Value}.
 start(Begin) ->
     Caller = self(),
@@ -14,16 +15,23 @@ start(Begin) ->
         Loop()
     end),
     receive
-        {Pid, Value} -> demonitor(Ref, [flush]), {Pid, Value};
-        {'DOWN', Ref, process, Pid, Reason} -> error({did_not_start, Reason})
+        {Pid, Value} ->
+            demonitor(Ref, [flush]),
+            {Pid, Value};
+        {'DOWN', Ref, process, Pid, Reason} ->
+            error({did_not_start, Reason})
     end.
 
-%% Sends {Question, self(), Ref}; the answer comes as {Ref, Answer}. Fails when the process ends instead.
+%% Sends {Question, self(), Ref}; the answer comes as {Ref, Answer}. Fails when the process ends
+%% instead.
 -spec ask(pid(), Question :: term()) -> Answer :: term().
 ask(Pid, Question) ->
     Ref = monitor(process, Pid),
     Pid ! {Question, self(), Ref},
     receive
-        {Ref, Answer} -> demonitor(Ref, [flush]), Answer;
-        {'DOWN', Ref, process, Pid, Reason} -> error({ended, Pid, Reason})
+        {Ref, Answer} ->
+            demonitor(Ref, [flush]),
+            Answer;
+        {'DOWN', Ref, process, Pid, Reason} ->
+            error({ended, Pid, Reason})
     end.

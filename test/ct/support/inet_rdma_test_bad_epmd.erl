@@ -1,5 +1,6 @@
-%% An EPMD module that leads the connections of inet_rdma, and no other carrier's, through inet_rdma_test_bad_way:
-%% `-epmd_module inet_rdma_test_bad_epmd -inet_rdma_test_bad_epmd PORT'. Runs in the node under test.
+%% An EPMD module that leads the connections of inet_rdma, and no other carrier's, through
+%% inet_rdma_test_bad_way: `-epmd_module inet_rdma_test_bad_epmd -inet_rdma_test_bad_epmd PORT'.
+%% Runs in the node under test.
 -module(inet_rdma_test_bad_epmd).
 
 -export([start_link/0, register_node/2, register_node/3, listen_port_please/2, address_please/3]).
@@ -27,7 +28,9 @@ port_please(Name, Address, Timeout) ->
 
 led(Port) ->
     {ok, [[Text]]} = init:get_argument(inet_rdma_test_bad_epmd),
-    {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, list_to_integer(Text), [binary, {packet, 2}, {active, false}]),
+    {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, list_to_integer(Text), [
+        binary, {packet, 2}, {active, false}
+    ]),
     ok = gen_tcp:send(Socket, integer_to_binary(Port)),
     {ok, Other} = gen_tcp:recv(Socket, 0, 5000),
     ok = gen_tcp:close(Socket),

@@ -1,5 +1,5 @@
-%% A network that is slow or loses large packets, on this host: connections to ports that it has led elsewhere. Nodes
-%% ask for them by inet_rdma_test_bad_epmd. Runs in the node that runs the tests.
+%% A network that is slow or loses large packets, on this host: connections to ports that it has led
+%% elsewhere. Nodes ask for them by inet_rdma_test_bad_epmd. Runs in the node that runs the tests.
 -module(inet_rdma_test_bad_way).
 
 -export([start/1, flags/1, stop/1]).
@@ -7,8 +7,9 @@
 
 -opaque t() :: {pid(), inet:port_number()}.
 
-%% delay: all bytes wait this long. drop: when more than this number of bytes come at once, neither they nor any later
-%% bytes pass, as over a way that loses large packets: TCP sends the same packet again and again.
+%% delay: all bytes wait this long. drop: when more than this number of bytes come at once, neither
+%% they nor any later bytes pass, as over a way that loses large packets: TCP sends the same packet
+%% again and again.
 -type fault() :: {delay, Ms :: pos_integer()} | {drop, Bytes :: pos_integer()}.
 
 %% What comes within this belongs together.
@@ -26,8 +27,12 @@ start(Fault) ->
 %% For ERL_FLAGS of the nodes.
 -spec flags(t()) -> string().
 flags({_, Port}) ->
-    lists:flatten(io_lib:format("-pa ~ts -epmd_module inet_rdma_test_bad_epmd -inet_rdma_test_bad_epmd ~b",
-                                [filename:dirname(code:which(?MODULE)), Port])).
+    lists:flatten(
+        io_lib:format(
+            "-pa ~ts -epmd_module inet_rdma_test_bad_epmd -inet_rdma_test_bad_epmd ~b",
+            [filename:dirname(code:which(?MODULE)), Port]
+        )
+    ).
 
 %% The sockets end with their processes, which are linked.
 -spec stop(t()) -> ok.
@@ -45,15 +50,22 @@ asked(Listener, Fault) ->
         Self ! {self(), Number},
         lead(Door, binary_to_integer(Port), Fault)
     end),
-    receive {Leading, Number} -> gen_tcp:send(Socket, integer_to_binary(Number)) end,
+    receive
+        {Leading, Number} -> gen_tcp:send(Socket, integer_to_binary(Number))
+    end,
     gen_tcp:close(Socket),
     asked(Listener, Fault).
 
 lead(Door, Port, Fault) ->
     {ok, Near} = gen_tcp:accept(Door),
     case gen_tcp:connect({127, 0, 0, 1}, Port, ?OPTIONS) of
-        {ok, Far} -> _ = [spawn_link(fun() -> pass(From, To, Fault) end) || {From, To} <- [{Near, Far}, {Far, Near}]];
-        {error, _} -> gen_tcp:close(Near)
+        {ok, Far} ->
+            _ = [
+                spawn_link(fun() -> pass(From, To, Fault) end)
+             || {From, To} <- [{Near, Far}, {Far, Near}]
+            ];
+        {error, _} ->
+            gen_tcp:close(Near)
     end,
     lead(Door, Port, Fault).
 
@@ -63,7 +75,8 @@ pass(From, To, Fault) ->
         {error, _} -> [gen_tcp:close(Socket) || Socket <- [From, To]]
     end.
 
-passed(lost, From, To, _Fault) -> swallow(From, To);
+passed(lost, From, To, _Fault) ->
+    swallow(From, To);
 passed(Bytes, From, To, Fault) ->
     case gen_tcp:send(To, Bytes) of
         ok -> pass(From, To, Fault);
@@ -71,7 +84,9 @@ passed(Bytes, From, To, Fault) ->
     end.
 
 fault({delay, Ms}, _From, Bytes) ->
-    receive after Ms -> Bytes end;
+    receive
+    after Ms -> Bytes
+    end;
 fault({drop, Most}, From, Bytes) when byte_size(Bytes) =< Most ->
     case gen_tcp:recv(From, 0, ?TOGETHER_MS) of
         {ok, More} -> fault({drop, Most}, From, <<Bytes/binary, More/binary>>);

@@ -1,5 +1,6 @@
-%% Cuts the TCP connections between processes of this host from outside, as an administrator or a firewall does, by
-%% `ss -K`. It needs root and a kernel with INET_DIAG_DESTROY. Runs in the node that runs the tests.
+%% Cuts the TCP connections between processes of this host from outside, as an administrator or a
+%% firewall does, by `ss -K`. It needs root and a kernel with INET_DIAG_DESTROY. Runs in the node
+%% that runs the tests.
 -module(inet_rdma_test_cutter).
 
 -export([why_not/0, needed/1, cut/2, await/2, start/3, await_cuts/2, stop/1]).
@@ -35,8 +36,10 @@ try_own() ->
     Ended = gen_tcp:recv(Socket, 0, 200),
     [gen_tcp:close(Each) || Each <- [Socket, Listener]],
     case Ended of
-        {error, timeout} -> "`ss -K` cuts nothing; it takes root and a kernel with INET_DIAG_DESTROY: " ++ Said;
-        {error, _} -> none
+        {error, timeout} ->
+            "`ss -K` cuts nothing; it takes root and a kernel with INET_DIAG_DESTROY: " ++ Said;
+        {error, _} ->
+            none
     end.
 
 address(Port) -> iolist_to_binary(["127.0.0.1:", integer_to_list(Port)]).
@@ -44,7 +47,9 @@ address(Port) -> iolist_to_binary(["127.0.0.1:", integer_to_list(Port)]).
 %% Waits until the two processes have a connection, or one again.
 -spec await(OsPid :: pos_integer(), OsPid :: pos_integer()) -> ok.
 await(A, B) ->
-    inet_rdma_test_wait:until({connection_between, A, B}, 20000, fun() -> connections(A, B) =/= [] end),
+    inet_rdma_test_wait:until({connection_between, A, B}, 20000, fun() ->
+        connections(A, B) =/= []
+    end),
     ok.
 
 %% The established connections between two processes.
@@ -53,7 +58,10 @@ connections(A, B) ->
     Lines = binary:split(list_to_binary(os:cmd("ss -tnpH")), <<"\n">>, [global, trim_all]),
     Ends = [End || Line <- Lines, {ok, End} <- [parse(Line)]],
     OfB = [{Local, Remote} || {Local, Remote, Pids} <- Ends, lists:member(B, Pids)],
-    [{Local, Remote} || {Local, Remote, Pids} <- Ends, lists:member(A, Pids), lists:member({Remote, Local}, OfB)].
+    [
+        {Local, Remote}
+     || {Local, Remote, Pids} <- Ends, lists:member(A, Pids), lists:member({Remote, Local}, OfB)
+    ].
 
 %% State, two queues, two addresses, users:(("beam.smp",pid=7,fd=20)).
 parse(Line) ->
@@ -70,8 +78,10 @@ parse(Line) ->
 cut(A, B) ->
     length([cut_one(rand:uniform(3), Connection) || Connection <- connections(A, B)]).
 
-cut_one(1, Connection) -> kill(Connection);
-cut_one(2, {Local, Remote}) -> kill({Remote, Local});
+cut_one(1, Connection) ->
+    kill(Connection);
+cut_one(2, {Local, Remote}) ->
+    kill({Remote, Local});
 cut_one(3, {Local, Remote}) ->
     kill({Local, Remote}),
     kill({Remote, Local}).
@@ -80,7 +90,11 @@ kill({Local, Remote}) ->
     os:cmd(lists:flatten(io_lib:format("ss -K -tnH src ~s dst ~s", [Local, Remote]))).
 
 %% Cuts again and again between the pairs of processes, each time after a pause.
--spec start([{OsPid :: pos_integer(), OsPid :: pos_integer()}], LeastMs :: pos_integer(), MostMs :: pos_integer()) ->
+-spec start(
+    [{OsPid :: pos_integer(), OsPid :: pos_integer()}],
+    LeastMs :: pos_integer(),
+    MostMs :: pos_integer()
+) ->
     t().
 start(Pairs, LeastMs, MostMs) ->
     Parent = self(),
@@ -105,12 +119,17 @@ stop(Cutter) -> inet_rdma_test_ask:ask(Cutter, stop).
 %% When the next pause is over, and cuts so far.
 loop(Pairs, {LeastMs, MostMs} = Pause, Parent, AtMs, Cuts) ->
     receive
-        {stop, From, Ref} -> From ! {Ref, Cuts};
-        {cuts, From, Ref} -> From ! {Ref, Cuts}, loop(Pairs, Pause, Parent, AtMs, Cuts);
-        {'DOWN', Parent, process, _, _} -> ok
+        {stop, From, Ref} ->
+            From ! {Ref, Cuts};
+        {cuts, From, Ref} ->
+            From ! {Ref, Cuts},
+            loop(Pairs, Pause, Parent, AtMs, Cuts);
+        {'DOWN', Parent, process, _, _} ->
+            ok
     after max(0, AtMs - erlang:monotonic_time(millisecond)) ->
         Cut = [cut(A, B) || {A, B} <- Pairs],
         loop(Pairs, Pause, Parent, pause(LeastMs, MostMs), Cuts + lists:sum(Cut))
     end.
 
-pause(LeastMs, MostMs) -> erlang:monotonic_time(millisecond) + LeastMs + rand:uniform(MostMs - LeastMs + 1) - 1.
+pause(LeastMs, MostMs) ->
+    erlang:monotonic_time(millisecond) + LeastMs + rand:uniform(MostMs - LeastMs + 1) - 1.

@@ -1,7 +1,10 @@
-%% Binaries that differ in every part, sent between nodes and compared by hash. Runs in the nodes under test.
+%% Binaries that differ in every part, sent between nodes and compared by hash. Runs in the nodes
+%% under test.
 -module(inet_rdma_test_data).
 
--export([make/1, send_and_compare/2, echo_and_compare/2, echo_terms/1, reflector/1, sink/1, exit_with/1]).
+-export([
+    make/1, send_and_compare/2, echo_and_compare/2, echo_terms/1, reflector/1, sink/1, exit_with/1
+]).
 
 -define(BLOCK, 1048576).
 -define(TIMEOUT_MS, 120000).
@@ -25,7 +28,8 @@ send_and_compare(Node, Sizes) ->
 echo_and_compare(Node, Sizes) ->
     with_remote(Node, reflector, Sizes, fun(Binary) -> Binary end).
 
-%% Terms whose parts are binaries, which the runtime system hands over as vectors rather than copies.
+%% Terms whose parts are binaries, which the runtime system hands over as vectors rather than
+%% copies.
 -spec echo_terms(node()) -> ok.
 echo_terms(Node) ->
     Large = make(300000),

@@ -1,7 +1,9 @@
-%% Two nodes of which each reaches the other through a relay only. Runs in the node that runs the tests.
+%% Two nodes of which each reaches the other through a relay only. Runs in the node that runs the
+%% tests.
 %%
-%% Both listen at 127.0.0.1. The first finds the second at the relay's port, by its EPMD module. The second takes the
-%% first for a node at 127.0.0.2, from where the relay connects, and finds the relay again there, at the first's port.
+%% Both listen at 127.0.0.1. The first finds the second at the relay's port, by its EPMD module. The
+%% second takes the first for a node at 127.0.0.2, from where the relay connects, and finds the
+%% relay again there, at the first's port.
 -module(inet_rdma_test_detour).
 
 -export([start/3, again/2, port_of/1, found_at/2]).
@@ -17,8 +19,13 @@
 
 %% `options' are those of the second node.
 %% `found' is the file by which the first node finds the second.
--type t() :: #{a := inet_rdma_test_node:t(), b := inet_rdma_test_node:t(), relay := inet_rdma_test_relay:t(),
-               options := inet_rdma_test_node:options(), found := file:filename()}.
+-type t() :: #{
+    a := inet_rdma_test_node:t(),
+    b := inet_rdma_test_node:t(),
+    relay := inet_rdma_test_relay:t(),
+    options := inet_rdma_test_node:options(),
+    found := file:filename()
+}.
 
 %% Each node has its own directory of names, in this one.
 -spec start(file:filename(), inet_rdma_test_node:options(), inet_rdma_test_node:options()) -> t().
@@ -32,14 +39,23 @@ start(Directory, OptionsA, OptionsB) ->
         #{at => {?HERE, 0}, to => {?HERE, port_in(OfB, NameB)}, from => ?THERE},
         #{at => {?THERE, port_in(OfA, NameA)}, to => {?HERE, port_in(OfA, NameA)}, from => ?HERE}
     ]),
-    ok = file:write_file(filename:join(OfA, NameB), integer_to_list(inet_rdma_test_relay:port(Relay))),
+    ok = file:write_file(
+        filename:join(OfA, NameB), integer_to_list(inet_rdma_test_relay:port(Relay))
+    ),
     #{a => A, b => B, relay => Relay, options => Named, found => filename:join(OfA, NameB)}.
 
-%% The first node's port must be free at the relay's address, too: so it is below those that the system chooses.
+%% The first node's port must be free at the relay's address, too: so it is below those that the
+%% system chooses.
 listen_args() ->
     Least = ?PORTS_FROM + rand:uniform(?PORTS),
-    ["-kernel", "inet_dist_listen_min", integer_to_list(Least),
-     "-kernel", "inet_dist_listen_max", integer_to_list(Least + ?PORTS_TRIED)].
+    [
+        "-kernel",
+        "inet_dist_listen_min",
+        integer_to_list(Least),
+        "-kernel",
+        "inet_dist_listen_max",
+        integer_to_list(Least + ?PORTS_TRIED)
+    ].
 
 names(Directory, Name) ->
     Own = filename:join([Directory, "names", Name]),
@@ -47,15 +63,25 @@ names(Directory, Name) ->
     Own.
 
 with_names(Directory, Name, Options) ->
-    Args = ["-start_epmd", "false", "-epmd_module", "inet_rdma_test_epmd", "-inet_rdma_test_epmd", Directory,
-            "-kernel", "inet_dist_use_interface", lists:flatten(io_lib:format("~0p", [?HERE]))],
+    Args = [
+        "-start_epmd",
+        "false",
+        "-epmd_module",
+        "inet_rdma_test_epmd",
+        "-inet_rdma_test_epmd",
+        Directory,
+        "-kernel",
+        "inet_dist_use_interface",
+        lists:flatten(io_lib:format("~0p", [?HERE]))
+    ],
     Options#{name => Name, args => Args ++ maps:get(args, Options, [])}.
 
 port_in(Directory, Name) ->
     {ok, Port} = file:read_file(filename:join(Directory, Name)),
     binary_to_integer(Port).
 
-%% Starts the second node once more under its name, and calls `Before' with it before the relay leads to it.
+%% Starts the second node once more under its name, and calls `Before' with it before the relay
+%% leads to it.
 -spec again(t(), fun((inet_rdma_test_node:t()) -> term())) -> t().
 again(#{relay := Relay, options := Options} = Detour, Before) ->
     B = inet_rdma_test_node:start("b", Options),

@@ -1,4 +1,5 @@
-%% One end of a socket: a process that owns it and does with it what the case asks for. Runs in the nodes under test.
+%% One end of a socket: a process that owns it and does with it what the case asks for. Runs in the
+%% nodes under test.
 -module(inet_rdma_test_end).
 
 -export([listen/2, connect/3, do/3, bystander/1]).
@@ -19,7 +20,8 @@ listen(Port, Options) ->
     end.
 
 %% The process that owns the socket.
--spec connect(inet:hostname() | inet:ip_address(), inet:port_number(), [term()]) -> {ok, pid()} | {error, term()}.
+-spec connect(inet:hostname() | inet:ip_address(), inet:port_number(), [term()]) ->
+    {ok, pid()} | {error, term()}.
 connect(Host, Port, Options) ->
     own(fun() -> inet_rdma:connect(Host, Port, patient(Options), ?TIMEOUT_MS) end).
 
@@ -88,7 +90,9 @@ act(hand_over, [], Socket) ->
 act(hand_over_as_stranger, [], Socket) ->
     Owner = self(),
     Pid = spawn(fun() -> Owner ! {self(), inet_rdma:controlling_process(Socket, self())} end),
-    receive {Pid, Result} -> Result end;
+    receive
+        {Pid, Result} -> Result
+    end;
 act(collect, [Bytes], Socket) ->
     iolist_to_binary(read(Socket, Bytes, fun(_Left) -> 0 end));
 act(collect_hash, [Bytes], Socket) ->
@@ -106,7 +110,10 @@ act(start_sending, [Bytes], Socket) ->
     _ = spawn(fun() -> Owner ! {sent, send_hashed(Socket, [inet_rdma_test_data:make(Bytes)])} end),
     ok;
 act(sent, [], _Socket) ->
-    receive {sent, Result} -> Result after ?TIMEOUT_MS -> never_sent end;
+    receive
+        {sent, Result} -> Result
+    after ?TIMEOUT_MS -> never_sent
+    end;
 act(send_split, [Seed], Socket) ->
     {Sizes, Master} = sizes(Seed),
     send_hashed(Socket, [binary:part(Master, 0, Size) || Size <- Sizes]);
@@ -114,7 +121,10 @@ act(socket, [], Socket) ->
     Socket;
 act(shrunk, [], _Socket) ->
     Pid = erase(shrinking),
-    receive {Pid, Result} -> Result after ?TIMEOUT_MS -> never_sent end;
+    receive
+        {Pid, Result} -> Result
+    after ?TIMEOUT_MS -> never_sent
+    end;
 act(posts, [Function, Args], Socket) ->
     apply(inet_rdma_test_posts, Function, [Socket | Args]);
 act(messages, [Count], Socket) ->
@@ -123,7 +133,11 @@ act(Function, Args, Socket) ->
     apply(inet_rdma, Function, [Socket | Args]).
 
 inherit(Socket) ->
-    Heir = spawn(fun() -> receive go -> loop(Socket) end end),
+    Heir = spawn(fun() ->
+        receive
+            go -> loop(Socket)
+        end
+    end),
     ok = inet_rdma:controlling_process(Socket, Heir),
     Heir ! go,
     Heir.

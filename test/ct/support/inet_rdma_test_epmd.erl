@@ -1,5 +1,5 @@
-%% An EPMD module of its own: names are files of a directory, `-inet_rdma_test_epmd DIR', with the port and, behind a
-%% space, an address in place of the host's. Runs in the node under test.
+%% An EPMD module of its own: names are files of a directory, `-inet_rdma_test_epmd DIR', with the
+%% port and, after a space, an address in place of the host's. Runs in the node under test.
 -module(inet_rdma_test_epmd).
 
 -export([start_link/0, register_node/2, register_node/3, listen_port_please/2, address_please/3]).

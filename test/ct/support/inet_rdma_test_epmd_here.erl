@@ -1,8 +1,13 @@
-%% An EPMD module (`-epmd_module') that finds every host at 127.0.0.1, whatever DNS says, and asks the real EPMD for the
-%% rest.
+%% An EPMD module (`-epmd_module') that finds every host at 127.0.0.1, whatever DNS says, and asks
+%% the real EPMD for the rest.
 -module(inet_rdma_test_epmd_here).
 
--export([start_link/0, register_node/2, register_node/3, port_please/2, port_please/3, listen_port_please/2]).
+-export([
+    start_link/0,
+    register_node/2, register_node/3,
+    port_please/2, port_please/3,
+    listen_port_please/2
+]).
 -export([address_please/3, names/1, asked/0]).
 
 start_link() -> erl_epmd:start_link().

@@ -1,5 +1,5 @@
-%% Keeps what a node tells of its links: the metadata of log events, and what is executed by a stand-in for the library
-%% telemetry. Runs in the node under test.
+%% Keeps what a node reports about its links: the metadata of log events, and what is executed by a
+%% stand-in for the library telemetry. Runs in the node under test.
 -module(inet_rdma_test_events).
 
 -export([install/0, use_stand_in/1, logged/0, executed/0, log/2, execute/4, record/2]).
@@ -8,7 +8,11 @@
 install() ->
     %% A table dies with its owner, and the process of a call from the test ends with the call.
     _ = inet_rdma_test_ask:start(fun() ->
-        {ets:new(?MODULE, [named_table, public, ordered_set]), fun() -> receive stop -> ok end end}
+        {ets:new(?MODULE, [named_table, public, ordered_set]), fun() ->
+            receive
+                stop -> ok
+            end
+        end}
     end),
     ok = logger:set_primary_config(level, info),
     logger:add_handler(?MODULE, ?MODULE, #{}).
@@ -17,9 +21,15 @@ install() ->
 -spec use_stand_in(returns | hangs) -> ok.
 use_stand_in(Then) ->
     Arguments = [{var, 1, Name} || Name <- ['Name', 'Measurements', 'Metadata']],
-    Call = {call, 1, {remote, 1, {atom, 1, ?MODULE}, {atom, 1, execute}}, [{atom, 1, Then} | Arguments]},
-    Forms = [{attribute, 1, module, telemetry}, {attribute, 1, export, [{execute, 3}]},
-             {function, 1, execute, 3, [{clause, 1, Arguments, [], [Call]}]}],
+    Call =
+        {call, 1, {remote, 1, {atom, 1, ?MODULE}, {atom, 1, execute}}, [
+            {atom, 1, Then} | Arguments
+        ]},
+    Forms = [
+        {attribute, 1, module, telemetry},
+        {attribute, 1, export, [{execute, 3}]},
+        {function, 1, execute, 3, [{clause, 1, Arguments, [], [Call]}]}
+    ],
     {ok, Module, Beam} = compile:forms(Forms),
     {module, Module} = code:load_binary(Module, "stand_in", Beam),
     ok.
@@ -27,8 +37,12 @@ use_stand_in(Then) ->
 execute(Then, Name, Measurements, Metadata) ->
     insert(executed, {Name, Measurements, Metadata}),
     case Then of
-        returns -> ok;
-        hangs -> receive never -> ok end
+        returns ->
+            ok;
+        hangs ->
+            receive
+                never -> ok
+            end
     end.
 
 %% The callback of logger.
@@ -52,4 +66,7 @@ kept(Kind) -> [What || {_, Is, What} <- ets:tab2list(?MODULE), Is =:= Kind].
 %% Gives the flight recorder this number of events, which they have as their amounts.
 -spec record(node(), pos_integer()) -> ok.
 record(Node, Count) ->
-    lists:foreach(fun(Number) -> inet_rdma_recorder:record(test, Node, #{amount => Number}) end, lists:seq(1, Count)).
+    lists:foreach(
+        fun(Number) -> inet_rdma_recorder:record(test, Node, #{amount => Number}) end,
+        lists:seq(1, Count)
+    ).

@@ -1,5 +1,5 @@
-%% Reads JSON by another implementation, as OTP has no module for it before 27: python reads it, and writes an Erlang
-%% term. Keys and texts are binaries.
+%% Reads JSON by another implementation, as OTP has no module for it before 27: python reads it, and
+%% writes an Erlang term. Keys and texts are binaries.
 -module(inet_rdma_test_json).
 
 -export([needed/1, decode/1]).
@@ -33,5 +33,6 @@ python() ->
     "    if isinstance(value, float): return format(value, '.6f')\n"
     "    if isinstance(value, str): return '<<' + ','.join(map(str, value.encode())) + '>>'\n"
     "    if isinstance(value, list): return '[' + ','.join(map(term, value)) + ']'\n"
-    "    return '#{' + ','.join(term(key) + '=>' + term(each) for key, each in value.items()) + '}'\n"
+    "    return '#{' + ','.join(term(key) + '=>' + term(each) for key, each in value.items()) + "
+    "'}'\n"
     "print(term(json.load(open(sys.argv[1], encoding='ascii'))) + '.')\n".

@@ -1,5 +1,5 @@
-%% Processes that write to a table of Mnesia and remember what was confirmed, and what Mnesia said meanwhile. Runs in
-%% the nodes under test.
+%% Processes that write to a table of Mnesia and remember what was confirmed, and what Mnesia said
+%% meanwhile. Runs in the nodes under test.
 -module(inet_rdma_test_ledger).
 
 -export([start/2, stop/2]).
@@ -13,7 +13,10 @@ start(Table, Count) ->
     {Ledger, ok} = inet_rdma_test_ask:start(fun() ->
         {ok, _} = mnesia:subscribe(system),
         Self = self(),
-        Writers = [spawn_link(fun() -> write(Self, Table, 1, [], []) end) || _ <- lists:seq(1, Count)],
+        Writers = [
+            spawn_link(fun() -> write(Self, Table, 1, [], []) end)
+         || _ <- lists:seq(1, Count)
+        ],
         {ok, fun() -> collect(Writers) end}
     end),
     Ledger.
@@ -24,8 +27,11 @@ stop(Ledger, TimeoutMs) ->
     Ref = monitor(process, Ledger),
     Ledger ! {stop, self(), Ref},
     receive
-        {Ref, Figures} -> demonitor(Ref, [flush]), Figures;
-        {'DOWN', Ref, process, _, Reason} -> error({ledger_ended, Reason})
+        {Ref, Figures} ->
+            demonitor(Ref, [flush]),
+            Figures;
+        {'DOWN', Ref, process, _, Reason} ->
+            error({ledger_ended, Reason})
     after TimeoutMs -> error(writes_do_not_end)
     end.
 
@@ -33,9 +39,19 @@ collect(Writers) ->
     receive
         {stop, From, Ref} ->
             [Writer ! stop || Writer <- Writers],
-            Written = [receive {Writer, Confirmed, Failed} -> {Confirmed, Failed} end || Writer <- Writers],
+            Written = [
+                receive
+                    {Writer, Confirmed, Failed} -> {Confirmed, Failed}
+                end
+             || Writer <- Writers
+            ],
             {Confirmed, Failed} = lists:unzip(Written),
-            From ! {Ref, #{confirmed => lists:append(Confirmed), failed => lists:append(Failed), events => events()}}
+            From !
+                {Ref, #{
+                    confirmed => lists:append(Confirmed),
+                    failed => lists:append(Failed),
+                    events => events()
+                }}
     end.
 
 events() ->

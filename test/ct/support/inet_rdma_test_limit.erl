@@ -1,10 +1,11 @@
-%% Takes all descriptors or ports of a node but some, and gives them back.
+%% Takes all descriptors or ports of a node but some, or all places of its process table, and gives
+%% them back.
 -module(inet_rdma_test_limit).
 
 %% Called in the node that runs the tests.
 -export([why_not/0, leave_descriptors/2, give_descriptors/1, leave_ports/2]).
 %% Called in the node under test.
--export([hold_files/1, hold_ports/1]).
+-export([hold_files/1, hold_ports/1, hold_processes/2]).
 
 -define(PROGRAM, "prlimit").
 %% Far more than a test needs.
@@ -51,6 +52,40 @@ hold_ports(Left) ->
         [port_close(Port) || Port <- lists:sublist(Ports, Left)]
     end).
 
+%% For this time, in which no call of the node is answered. Each place that another process leaves
+%% is taken. Meanwhile this process sends messages to the node.
+-spec hold_processes(Ms :: pos_integer(), node()) -> ok.
+hold_processes(Ms, Peer) ->
+    hold(fun() ->
+        Parent = self(),
+        Filler = spawn(fun() ->
+            _ = erlang:send_after(Ms, self(), stop),
+            fill(Parent, Peer)
+        end),
+        receive
+            {Filler, full} -> Filler
+        end
+    end).
+
+%% The VM logs each process that it cannot start. The processes end with this one.
+fill(Parent, Peer) ->
+    case erlang:system_info(process_count) < erlang:system_info(process_limit) of
+        true ->
+            _ = spawn_link(fun() ->
+                receive
+                    stop -> ok
+                end
+            end),
+            fill(Parent, Peer);
+        false ->
+            Parent ! {self(), full},
+            erlang:send({nobody, Peer}, hello),
+            receive
+                stop -> exit(stop)
+            after 5 -> fill(Parent, Peer)
+            end
+    end.
+
 open_all(Ports) ->
     try open_port({spawn_driver, inet_rdma_nif:driver()}, []) of
         Port -> open_all([Port | Ports])
@@ -63,6 +98,10 @@ hold(Take) ->
     Holder = spawn(fun() ->
         Taken = Take(),
         Caller ! {self(), taken},
-        receive {give_back, Taken} -> ok end
+        receive
+            {give_back, Taken} -> ok
+        end
     end),
-    receive {Holder, taken} -> ok end.
+    receive
+        {Holder, taken} -> ok
+    end.

@@ -1,4 +1,5 @@
-%% Keeps a node's log events so that a test can ask what was logged. Runs in the node under test, but for await/2.
+%% Keeps a node's log events so that a test can ask what was logged. Runs in the node under test,
+%% but for await/2.
 -module(inet_rdma_test_log).
 
 -export([install/0, forward/1, lines/0, forget/0, contains/1, await/2, log/2]).
@@ -17,7 +18,9 @@ install_new() ->
     {Owner, Monitor} = spawn_monitor(fun() ->
         ets:new(?MODULE, [named_table, public, ordered_set]),
         Caller ! {self(), ready},
-        receive stop -> ok end
+        receive
+            stop -> ok
+        end
     end),
     receive
         {Owner, ready} -> demonitor(Monitor, [flush]);
@@ -25,7 +28,8 @@ install_new() ->
     end,
     logger:add_handler(?MODULE, ?MODULE, #{}).
 
-%% Sends each event to the standard output of another node, which answers: so does a slave node to its master.
+%% Sends each event to the standard output of another node, which answers: so does a slave node to
+%% its master.
 -spec forward(node()) -> ok.
 forward(Node) ->
     logger:add_handler(inet_rdma_test_forward, ?MODULE, #{config => Node}).
@@ -46,7 +50,8 @@ contains(Text) ->
     Wanted = string:lowercase(Text),
     lists:any(fun(Line) -> string:find(string:lowercase(Line), Wanted) =/= nomatch end, lines()).
 
-%% Waits, in the node that runs the tests, until an event of this node has all of these in its text, in any case.
+%% Waits, in the node that runs the tests, until an event of this node has all of these in its text,
+%% in any case.
 -spec await(inet_rdma_test_node:t(), [string() | atom()]) -> ok.
 await(Node, Wanted) ->
     Texts = [string:lowercase(text(Each)) || Each <- Wanted],

@@ -1,5 +1,5 @@
-%% What a collector of prometheus.erl gives, as terms: from the library, or from a stand-in for the one function of it
-%% that inet_rdma_prometheus_collector calls. Runs in the node under test.
+%% What a collector of prometheus.erl gives, as terms: from the library, or from a stand-in for the
+%% one function of it that inet_rdma_prometheus_collector calls. Runs in the node under test.
 -module(inet_rdma_test_metrics).
 
 -export([use_library/1, use_stand_in/0, collect/1, text/1, printed/3]).
@@ -17,10 +17,17 @@ use_library(Directories) ->
 %% Records what create_mf/4 is called with.
 -spec use_stand_in() -> ok.
 use_stand_in() ->
-    Forms = [{attribute, 1, module, prometheus_model_helpers}, {attribute, 1, export, [{create_mf, 4}]},
-             {function, 1, create_mf, 4,
-              [{clause, 1, [{var, 1, Name} || Name <- ['Name', '_Help', 'Type', 'Metrics']], [],
-                [{tuple, 1, [{atom, 1, stand_in}, {var, 1, 'Name'}, {var, 1, 'Type'}, {var, 1, 'Metrics'}]}]}]}],
+    Forms = [
+        {attribute, 1, module, prometheus_model_helpers},
+        {attribute, 1, export, [{create_mf, 4}]},
+        {function, 1, create_mf, 4, [
+            {clause, 1, [{var, 1, Name} || Name <- ['Name', '_Help', 'Type', 'Metrics']], [], [
+                {tuple, 1, [
+                    {atom, 1, stand_in}, {var, 1, 'Name'}, {var, 1, 'Type'}, {var, 1, 'Metrics'}
+                ]}
+            ]}
+        ]}
+    ],
     {ok, Module, Beam} = compile:forms(Forms),
     {module, Module} = code:load_binary(Module, "stand_in", Beam),
     ok.
@@ -33,11 +40,16 @@ collect(Collector) ->
     received(Tag).
 
 received(Tag) ->
-    receive {Tag, Family} -> [Family | received(Tag)] after 0 -> [] end.
+    receive
+        {Tag, Family} -> [Family | received(Tag)]
+    after 0 -> []
+    end.
 
 family({stand_in, Name, Type, Metrics}) ->
-    {Name, Type, [{maps:from_list([{text_of(Key), text_of(Label)} || {Key, Label} <- Labels]), Value}
-                  || {Labels, Value} <- Metrics]};
+    {Name, Type, [
+        {maps:from_list([{text_of(Key), text_of(Label)} || {Key, Label} <- Labels]), Value}
+     || {Labels, Value} <- Metrics
+    ]};
 %% Records of prometheus_model.hrl.
 family(Family) ->
     ['MetricFamily', Name, _Help, Type, Metrics | _] = tuple_to_list(Family),
@@ -49,7 +61,10 @@ type('COUNTER') -> counter.
 metric(Metric) ->
     ['Metric', Labels | Kinds] = tuple_to_list(Metric),
     [Value] = [Number || {Kind, Number} <- Kinds, Kind =:= 'Gauge' orelse Kind =:= 'Counter'],
-    {maps:from_list([{text_of(Key), text_of(Label)} || {'LabelPair', Key, Label} <- Labels]), Value}.
+    {
+        maps:from_list([{text_of(Key), text_of(Label)} || {'LabelPair', Key, Label} <- Labels]),
+        Value
+    }.
 
 text_of(Atom) when is_atom(Atom) -> atom_to_binary(Atom);
 text_of(Text) -> iolist_to_binary(Text).
@@ -58,7 +73,9 @@ text_of(Text) -> iolist_to_binary(Text).
 -spec printed(module(), atom(), [term()]) -> string().
 printed(Module, Function, Arguments) ->
     {Pid, Monitor} = spawn_monitor(fun() ->
-        receive {group_leader, Leader} -> group_leader(Leader, self()) end,
+        receive
+            {group_leader, Leader} -> group_leader(Leader, self())
+        end,
         ok = apply(Module, Function, Arguments)
     end),
     Pid ! {group_leader, self()},

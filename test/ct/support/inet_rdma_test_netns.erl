@@ -16,7 +16,9 @@ make(Bits) ->
     Namespace = inet_rdma_test_node:unique("inet_rdma"),
     Unique = integer_to_list(erlang:phash2(Namespace, 1 bsl 24), 36),
     {Near, Far} = {"va" ++ Unique, "vb" ++ Unique},
-    Net = "10." ++ integer_to_list(200 + rand:uniform(50)) ++ "." ++ integer_to_list(rand:uniform(250)) ++ ".",
+    Net =
+        "10." ++ integer_to_list(200 + rand:uniform(50)) ++ "." ++
+            integer_to_list(rand:uniform(250)) ++ ".",
     {Here, There} = {Net ++ "1", Net ++ "2"},
     Within = "ip -n " ++ Namespace ++ " ",
     Commands = [

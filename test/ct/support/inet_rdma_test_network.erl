@@ -1,26 +1,31 @@
-%% Two hosts with a router between them, as network namespaces of this host. The router stops passing packets when it is
-%% told to, all of them or those of some TCP connections, and neither host hears of it. Runs in the node that runs the
-%% tests. It needs root, and the program ip.
+%% Two hosts with a router between them, as network namespaces of this host. The router stops
+%% passing packets when it is told to, all of them or those of some TCP connections, and neither
+%% host hears of it. Runs in the node that runs the tests. It needs root, and the program ip.
 -module(inet_rdma_test_network).
 
 -export([needed/1, needed_in_names/1, stop/1, under/2, address/2, connections/1]).
 -export([silence/1, silence/2, silence_from/2, bar/2, pass/1, cut/1]).
--export([add_address/2, bar_address/2, kill/3]).
+-export([add_address/2, bar_address/2]).
 -export_type([t/0, host/0, connection/0]).
 
 -type host() :: a | b.
 -opaque t() :: #{a := string(), b := string(), router := string(), number := string()}.
-%% Of host a: the own port and the peer's.
+%% Seen from host a: the own port and the peer's.
 -type connection() :: {string(), string()}.
 
 start() ->
     %% Numbers of networks and names of interfaces are this host's.
     Number = integer_to_list(rand:uniform(250)),
     Prefix = "inet_rdma_" ++ os:getpid() ++ "_" ++ Number,
-    Network = #{a => Prefix ++ "_a", b => Prefix ++ "_b", router => Prefix ++ "_r", number => Number},
+    Network = #{
+        a => Prefix ++ "_a", b => Prefix ++ "_b", router => Prefix ++ "_r", number => Number
+    },
     #{router := Router} = Network,
-    Commands = ["ip netns add " ++ Router, within(Router, "sysctl -qw net.ipv4.ip_forward=1") |
-                lists:append([host(Host, Network) || Host <- [a, b]])],
+    Commands = [
+        "ip netns add " ++ Router,
+        within(Router, "sysctl -qw net.ipv4.ip_forward=1")
+        | lists:append([host(Host, Network) || Host <- [a, b]])
+    ],
     case os:cmd(lists:flatten(lists:join(" && ", Commands)) ++ " && echo made") of
         "made\n" ->
             {ok, Network};
@@ -41,7 +46,8 @@ needed(Config) ->
 -spec needed_in_names(Config) -> Config | {skip, string()} when Config :: [tuple()].
 needed_in_names(Config) ->
     case needed(Config) of
-        {skip, _} = Skip -> Skip;
+        {skip, _} = Skip ->
+            Skip;
         [{network, Network} | _] = Made ->
             inet_rdma_test_paths:for_hosts([address(Host, Network) || Host <- [a, b]], Made)
     end.
@@ -51,7 +57,8 @@ host(Host, #{router := Router} = Network) ->
     Interface = "to_" ++ atom_to_list(Host),
     [
         "ip netns add " ++ Namespace,
-        "ip -n " ++ Namespace ++ " link add eth0 type veth peer name " ++ Interface ++ " netns " ++ Router,
+        "ip -n " ++ Namespace ++ " link add eth0 type veth peer name " ++ Interface ++ " netns " ++
+            Router,
         "ip -n " ++ Namespace ++ " addr add " ++ address(Host, Network) ++ "/24 dev eth0",
         "ip -n " ++ Router ++ " addr add " ++ gateway(Host, Network) ++ "/24 dev " ++ Interface,
         "ip -n " ++ Namespace ++ " link set lo up",
@@ -63,8 +70,10 @@ host(Host, #{router := Router} = Network) ->
 %% Ends also what runs in the namespaces: EPMD stays when its nodes have ended.
 -spec stop(t()) -> ok.
 stop(#{router := Router} = Network) ->
-    Commands = [["ip netns pids ", Namespace, " | xargs -r kill -9; ip netns del ", Namespace, "; "]
-                || Namespace <- [maps:get(a, Network), maps:get(b, Network), Router]],
+    Commands = [
+        ["ip netns pids ", Namespace, " | xargs -r kill -9; ip netns del ", Namespace, "; "]
+     || Namespace <- [maps:get(a, Network), maps:get(b, Network), Router]
+    ],
     _ = os:cmd(lists:flatten(["{ ", Commands, "} 2>/dev/null"])),
     ok.
 
@@ -82,7 +91,9 @@ gateway(b, #{number := Number}) -> "10.96." ++ Number ++ ".1".
 %% The TCP connections between the hosts that are established.
 -spec connections(t()) -> [connection()].
 connections(#{a := Namespace} = Network) ->
-    Lines = string:lexemes(os:cmd(within(Namespace, "ss -tnH state established dst " ++ address(b, Network))), "\n"),
+    Lines = string:lexemes(
+        os:cmd(within(Namespace, "ss -tnH state established dst " ++ address(b, Network))), "\n"
+    ),
     [
         begin
             [_, _, Own, Peer | _] = string:lexemes(Line, " "),
@@ -112,26 +123,24 @@ silence(Connections, Network) ->
 
 %% No packet from host a to this port of host b passes: the firewall of b drops what connects.
 -spec bar(Port :: inet:port_number(), t()) -> ok.
-bar(Port, Network) -> rules("add", [["iif to_a ipproto tcp dport ", integer_to_list(Port)]], Network).
+bar(Port, Network) ->
+    rules("add", [["iif to_a ipproto tcp dport ", integer_to_list(Port)]], Network).
 
 %% Gives the host another address beside the one of address/2.
 -spec add_address(host(), t()) -> ok.
 add_address(Host, Network) ->
-    "" = os:cmd("ip -n " ++ maps:get(Host, Network) ++ " addr add " ++ other_address(Host, Network) ++ "/24 dev eth0"),
+    "" = os:cmd(
+        "ip -n " ++ maps:get(Host, Network) ++ " addr add " ++ other_address(Host, Network) ++
+            "/24 dev eth0"
+    ),
     ok.
 
-other_address(Host, Network) -> lists:append(string:replace(address(Host, Network), ".2", ".3", trailing)).
+other_address(Host, Network) ->
+    lists:append(string:replace(address(Host, Network), ".2", ".3", trailing)).
 
 %% No packet to the host's first address passes.
 -spec bar_address(host(), t()) -> ok.
 bar_address(Host, Network) -> rules("add", ["to " ++ address(Host, Network)], Network).
-
-%% Ends the programs of this name on the host, with SIGKILL.
--spec kill(host(), Program :: string(), t()) -> ok.
-kill(Host, Program, Network) ->
-    _ = os:cmd("for p in $(ip netns pids " ++ maps:get(Host, Network) ++ "); do [ \"$(cat /proc/$p/comm)\" = "
-               ++ Program ++ " ] && kill -9 $p; done"),
-    ok.
 
 %% All pass again.
 -spec pass(t()) -> ok.
@@ -146,7 +155,12 @@ cut(#{a := Namespace} = Network) ->
     ok.
 
 rules(Do, Rules, #{router := Router}) ->
-    "" = os:cmd(lists:flatten([["ip -n ", Router, " rule ", Do, " pref 10 ", Rule, " blackhole; "] || Rule <- Rules])),
+    "" = os:cmd(
+        lists:flatten([
+            ["ip -n ", Router, " rule ", Do, " pref 10 ", Rule, " blackhole; "]
+         || Rule <- Rules
+        ])
+    ),
     ok.
 
 within(Namespace, Command) -> "ip netns exec " ++ Namespace ++ " " ++ Command.

@@ -1,16 +1,28 @@
-%% A node under test: an OS process of its own, controlled over its standard input and output, so that
-%% the control channel does not depend on the carrier under test. The node that runs the tests is not
-%% distributed at all.
+%% A node under test: an OS process of its own, controlled over its standard input and output, so
+%% that the control channel does not depend on the carrier under test. The node that runs the tests
+%% is not distributed at all.
 -module(inet_rdma_test_node).
 
--export([carrier/0, is_rdma/0, only_rdma/1, only_sessions/1, flags/0, flags/1, erl/0, ebin/0, tools/0, copy_code/1]).
+-export([
+    carrier/0,
+    is_rdma/0,
+    only_rdma/1,
+    only_sessions/1,
+    flags/0, flags/1,
+    erl/0,
+    ebin/0,
+    tools/0,
+    copy_code/1
+]).
 -export([alone/1, unique/1, name/1, port/1]).
 -export([start/1, start/2, start_all/1, start_all/2, connected_pair/1, run/3, stop/1, stop_all/0]).
 -export([call/4, call/5, call_all/4, kill/1, suspend/1, resume/1, await_exit/2]).
 -export([connect/2, watch/2, mesh/1, await_nodes/2, await_moved/1]).
 -export_type([t/0, options/0]).
 
--type t() :: #{peer := pid(), node := node(), os_pid := pos_integer(), name := string(), carrier := string()}.
+-type t() :: #{
+    peer := pid(), node := node(), os_pid := pos_integer(), name := string(), carrier := string()
+}.
 
 -type options() :: #{
     %% As after -sname or -name; none: not distributed; a unique one when it is missing.
@@ -56,8 +68,10 @@ only_rdma(Config) ->
 -spec only_sessions(Config) -> Config | {skip, string()} when Config :: [tuple()].
 only_sessions(Config) ->
     case carrier() of
-        "inet_" ++ Other when Other =/= "rdma" -> {skip, "a link of this carrier ends with its connection"};
-        _ -> Config
+        "inet_" ++ Other when Other =/= "rdma" ->
+            {skip, "a link of this carrier ends with its connection"};
+        _ ->
+            Config
     end.
 
 %% The flags of erl that every node under test gets.
@@ -90,7 +104,8 @@ port(#{node := Node}) ->
     {port, Port, _Version} = erl_epmd:port_please(Name, {127, 0, 0, 1}),
     Port.
 
-%% The carrier's modules: where the runner's -pa found them; without one, where `make build' puts it.
+%% The carrier's modules: where the runner's -pa found them; without one, where `make build' puts
+%% it.
 -spec ebin() -> file:filename().
 ebin() ->
     case code:where_is_file("inet_rdma_dist.beam") of
@@ -105,8 +120,8 @@ ebin() ->
 -spec tools() -> file:filename().
 tools() -> filename:absname(filename:dirname(code:where_is_file("inet_rdma_doctor.beam"))).
 
-%% Copies the code for a node of another user, whom the system may keep from reading this checkout. The result is for
-%% the option `code`.
+%% Copies the code for a node of another user, whom the system may keep from reading this checkout.
+%% The result is for the option `code`.
 -spec copy_code(file:filename()) -> [file:filename()].
 copy_code(To) ->
     Parts = [
@@ -148,6 +163,16 @@ start(Prefix, Options) ->
 start_all(Count, Options) ->
     start_all([{[$a + I], Options} || I <- lists:seq(0, Count - 1)]).
 
+%% EPMD on a busy host may still know a node of this name that has just ended.
+await_free(Name) ->
+    inet_rdma_test_wait:until({free, Name}, 10000, fun() ->
+        case erl_epmd:names({127, 0, 0, 1}) of
+            {ok, Names} -> not lists:keymember(Name, 1, Names);
+            {error, _} -> true
+        end
+    end),
+    Name.
+
 %% Starts two nodes and connects them.
 -spec connected_pair(options()) -> [t()].
 connected_pair(Options) ->
@@ -161,7 +186,13 @@ start_all(Wanted) ->
     [await_boot(Booting) || Booting <- [launch(Prefix, Options) || {Prefix, Options} <- Wanted]].
 
 launch(Prefix, Options) ->
-    Name = maps:get(name, Options, unique(Prefix)),
+    Name =
+        case Options of
+            %% The command may give the node another EPMD.
+            #{name := Given, under := _} -> Given;
+            #{name := Given} -> await_free(Given);
+            #{} -> unique(Prefix)
+        end,
     Args = args(Name, Options),
     {Program, First} = program(Options),
     Tag = make_ref(),
@@ -174,7 +205,10 @@ launch(Prefix, Options) ->
     }),
     {links, Links} = process_info(Peer, links),
     %% The erl script becomes erlexec, then beam.smp, by exec: one process all the way.
-    [OsPid] = [Id || Port <- Links, is_port(Port), {os_pid, Id} <- [erlang:port_info(Port, os_pid)]],
+    [OsPid] = [
+        Id
+     || Port <- Links, is_port(Port), {os_pid, Id} <- [erlang:port_info(Port, os_pid)]
+    ],
     remember(Peer, OsPid),
     Carrier = maps:get(carrier, Options, carrier()),
     {Tag, #{peer => Peer, node => undefined, os_pid => OsPid, name => Name, carrier => Carrier}}.
@@ -188,11 +222,12 @@ program(Options) ->
 args(Name, Options) ->
     name_flags(Name, maps:get(long, Options, false)) ++
         ["-setcookie", maps:get(cookie, Options, "inet_rdma_test")] ++
-        carrier_flags(Options) ++ rdma_flags(maps:get(rdma, Options, [])) ++ maps:get(args, Options, []) ++
+        carrier_flags(Options) ++ rdma_flags(maps:get(rdma, Options, [])) ++
+        maps:get(args, Options, []) ++
         setup_flags(Options).
 
-%% Nodes that make handshakes of TLS, many at once, may take longer than OTP's 7 s on a busy machine. Of a flag that is
-%% given twice the first value counts: that of the case.
+%% Nodes that make handshakes of TLS, many at once, may take longer than OTP's 7 s on a busy
+%% machine. The first value of a flag that is given twice counts: the case's.
 setup_flags(#{args := Args}) ->
     case lists:member("-ssl_dist_optfile", Args) of
         true -> ["-kernel", "net_setuptime", "30"];
@@ -201,8 +236,10 @@ setup_flags(#{args := Args}) ->
 setup_flags(_Options) ->
     [].
 
-carrier_flags(#{code := Directories} = Options) -> flags(maps:get(carrier, Options, carrier()), Directories);
-carrier_flags(Options) -> flags(maps:get(carrier, Options, carrier())).
+carrier_flags(#{code := Directories} = Options) ->
+    flags(maps:get(carrier, Options, carrier()), Directories);
+carrier_flags(Options) ->
+    flags(maps:get(carrier, Options, carrier())).
 
 name_flags(none, _Long) -> [];
 name_flags(Name, true) -> ["-name", Name];
@@ -212,12 +249,14 @@ name_flags(Name, false) -> ["-sname", Name].
 rdma_flags(Options) ->
     case is_rdma() of
         true ->
-            Moving = case lists:keymember(move, 1, Options) of
-                         true -> Options;
-                         false -> [{move, eager} | Options]
-                     end,
+            Moving =
+                case lists:keymember(move, 1, Options) of
+                    true -> Options;
+                    false -> [{move, eager} | Options]
+                end,
             lists:append([["-inet_rdma", format(Key), format(Value)] || {Key, Value} <- Moving]);
-        false -> []
+        false ->
+            []
     end.
 
 format(Term) when is_atom(Term) -> atom_to_list(Term);
@@ -231,18 +270,24 @@ await_boot({Tag, #{peer := Peer} = Node}) ->
     after inet_rdma_test_wait:patience(?BOOT_TIMEOUT_MS) -> error({boot_timed_out, Node})
     end.
 
-%% Runs a node that evaluates `Expression' and halts; its exit status and all that it wrote. For nodes that
-%% are not expected to boot. 137: it did neither in time and was killed.
+%% Runs a node that evaluates `Expression' and halts; its exit status and all that it wrote. For
+%% nodes that are not expected to boot. 137: it did neither in time and was killed.
 -spec run(string(), options(), string()) -> {non_neg_integer(), string()}.
 run(Prefix, Options, Expression) ->
     Node = args(maps:get(name, Options, unique(Prefix)), Options),
     Args = Node ++ ["-noinput", "-eval", Expression ++ ", halt(0)."],
     {Program, First} = program(Options),
     Port = open_port({spawn_executable, Program}, [
-        {args, First ++ Args}, {env, [{"ERL_CRASH_DUMP", "/dev/null"}]}, exit_status, stderr_to_stdout, hide
+        {args, First ++ Args},
+        {env, [{"ERL_CRASH_DUMP", "/dev/null"}]},
+        exit_status,
+        stderr_to_stdout,
+        hide
     ]),
     {os_pid, OsPid} = erlang:port_info(Port, os_pid),
-    Timer = erlang:send_after(inet_rdma_test_wait:patience(?BOOT_TIMEOUT_MS), self(), {took_too_long, Port}),
+    Timer = erlang:send_after(
+        inet_rdma_test_wait:patience(?BOOT_TIMEOUT_MS), self(), {took_too_long, Port}
+    ),
     Result = collect(Port, OsPid, []),
     _ = erlang:cancel_timer(Timer),
     Result.
@@ -343,8 +388,8 @@ connect(#{node := NameA} = A, #{node := NameB} = B) ->
     end),
     await_moved([A, B]).
 
-%% Waits until the links between these nodes have left TCP, as far as the nodes' options let them: so no case tests TCP
-%% unnoticed.
+%% Waits until the links between these nodes have left TCP, as far as the nodes' options let them:
+%% so no case tests TCP unnoticed.
 -spec await_moved([t()]) -> ok.
 await_moved(Nodes) ->
     Moving = [Node || Node <- Nodes, moves(Node)],
@@ -361,22 +406,29 @@ await_moved(#{node := Name} = Node, Peer) ->
 
 %% Whether the node's links leave TCP without traffic.
 moves(#{carrier := "inet_rdma"} = Node) ->
-    {ok, #{fabric := Fabric, move := Move, required := Required}} = call(Node, inet_rdma_options, node, []),
+    {ok, #{fabric := Fabric, move := Move, required := Required}} = call(
+        Node, inet_rdma_options, node, []
+    ),
     Fabric =/= tcp andalso (Move =:= eager orelse Required);
 moves(_Node) ->
     false.
 
-%% Has the first node note what it is told of the second one's end: inet_rdma_test_watch:seen/1 there.
+%% Has the first node note the messages about the second one's end: inet_rdma_test_watch:seen/1
+%% there.
 -spec watch(t(), t()) -> pid().
 watch(Node, #{node := Peer}) ->
     {Watcher, ok} = call(Node, inet_rdma_test_watch, nodes_of, [Peer]),
     Watcher.
 
-%% Connects all nodes through the first; global builds the rest of the mesh. Global names are in step after it.
+%% Connects all nodes through the first; global builds the rest of the mesh. Global names are in
+%% step after it.
 -spec mesh([t()]) -> ok.
 mesh([First | Others] = Nodes) ->
     [pong = call(First, net_adm, ping, [Name]) || #{node := Name} <- Others],
-    [await_nodes(Node, [Name || #{node := Name} = Other <- Nodes, Other =/= Node]) || Node <- Nodes],
+    [
+        await_nodes(Node, [Name || #{node := Name} = Other <- Nodes, Other =/= Node])
+     || Node <- Nodes
+    ],
     _ = call_all(Nodes, global, sync, []),
     await_moved(Nodes).
 
@@ -392,8 +444,8 @@ await_nodes(#{node := Name} = Node, Expected) ->
     end),
     ok.
 
-%% The reaper remembers the processes apart from the case that started them, which may be dead by the
-%% time of the cleaning up.
+%% The reaper remembers the processes apart from the case that started them, which may be dead by
+%% the time of the cleaning up.
 remember(Peer, OsPid) ->
     _ = reaper(),
     ?REAPER ! {remember, Peer, OsPid},

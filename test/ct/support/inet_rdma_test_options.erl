@@ -1,5 +1,6 @@
-%% Values of each option: some that work, the smallest, and some that must be refused. They follow from the option's
-%% type in inet_rdma_options:list/0; docs/OPTIONS.md, which ExUnit compares with that list, has the bounds once more.
+%% Values of each option: some that work, the smallest, and some that must be refused. They follow
+%% from the option's type in inet_rdma_options:list/0; docs/OPTIONS.md, which ExUnit compares with
+%% that list, has the bounds once more.
 -module(inet_rdma_test_options).
 
 -export([keys/0, smallest/1, good/1, bad/1]).
@@ -47,17 +48,28 @@ good(Key) -> values(type(Key)).
 values({one_of, Values}) -> Values;
 values({integer, Min, Max, _Unit}) -> [Min, Max];
 values({zero_or, Min, Max, _Unit}) -> [0, Min, Max];
-values({users, _Max}) -> [[], [0], [1, 1000]].
+values({users, _Max}) -> [[], [0], [1, 1000]];
+%% Each kernel has reno, and gives it to each process.
+values(congestion) -> [default, <<"reno">>].
 
 %% Values that are refused, as text of the command line.
 -spec bad(atom()) -> [string(), ...].
 bad(Key) -> refused(type(Key)).
 
-refused({one_of, _Values}) -> ["sometimes", "7"];
+refused({one_of, _Values}) ->
+    ["sometimes", "7"];
 %% erl would take a negative number for a flag of its own.
-refused({integer, 0, Max, _Unit}) -> [integer_to_list(Max + 1), "many"];
-refused({integer, Min, Max, Unit}) -> [integer_to_list(Min - 1) | refused({integer, 0, Max, Unit})];
-refused({zero_or, Min, Max, _Unit}) -> ["1", integer_to_list(Min - 1), integer_to_list(Max + 1), "many"];
-refused(directory) -> ["relative/path", "7"];
-refused(shared_directory) -> ["relative", "/a/../b", "/a/."];
-refused({users, _Max}) -> ["root", "4294967295", "1,x"].
+refused({integer, 0, Max, _Unit}) ->
+    [integer_to_list(Max + 1), "many"];
+refused({integer, Min, Max, Unit}) ->
+    [integer_to_list(Min - 1) | refused({integer, 0, Max, Unit})];
+refused({zero_or, Min, Max, _Unit}) ->
+    ["1", integer_to_list(Min - 1), integer_to_list(Max + 1), "many"];
+refused(directory) ->
+    ["relative/path", "7"];
+refused(shared_directory) ->
+    ["relative", "/a/../b", "/a/."];
+refused({users, _Max}) ->
+    ["root", "4294967295", "1,x"];
+refused(congestion) ->
+    ["none_such", "7", "more_than_15_bytes"].

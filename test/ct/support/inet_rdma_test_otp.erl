@@ -1,4 +1,5 @@
-%% Another OTP, which the command of INET_RDMA_OTHER_OTP leads to. Runs in the node that runs the tests.
+%% Another OTP, which the command of INET_RDMA_OTHER_OTP leads to. Runs in the node that runs the
+%% tests.
 -module(inet_rdma_test_otp).
 
 -export([needed/1, compiled/2, output/3]).
@@ -11,8 +12,9 @@ needed(Config) ->
         Command -> [{other_otp, string:lexemes(Command, " ")} | Config]
     end.
 
-%% The modules of the carrier and of the tests, compiled by the other OTP below To: it may not load what this one's
-%% compiler makes. The native library is the same. Command: a program and its first arguments.
+%% The modules of the carrier and of the tests, compiled by the other OTP below To: it may not load
+%% what this one's compiler makes. The native library is the same. Command: a program and its first
+%% arguments.
 -spec compiled(Command :: [string()], To :: file:filename()) -> file:filename().
 compiled(Command, To) ->
     Ebin = filename:join(To, "ebin"),
@@ -22,14 +24,23 @@ compiled(Command, To) ->
         false ->
             ok = filelib:ensure_dir(filename:join(Ebin, "module")),
             Own = inet_rdma_test_node:ebin(),
-            ok = file:make_symlink(filename:join(filename:dirname(Own), "priv"), filename:join(To, "priv")),
-            {ok, _} = file:copy(filename:join(Own, "inet_rdma.app"), filename:join(Ebin, "inet_rdma.app")),
+            ok = file:make_symlink(
+                filename:join(filename:dirname(Own), "priv"), filename:join(To, "priv")
+            ),
+            {ok, _} = file:copy(
+                filename:join(Own, "inet_rdma.app"), filename:join(Ebin, "inet_rdma.app")
+            ),
             Tests = filename:dirname(code:which(?MODULE)),
             Root = filename:join([Tests, "..", "..", ".."]),
-            Sources = [Source || {Directory, Pattern} <- [{filename:join(Root, "src"), "**/*.erl"},
-                                                          {filename:join(Root, "inet_rdma_tools/src"), "*.erl"},
-                                                          {Tests, "inet_rdma_test_*.erl"}],
-                                 Source <- filelib:wildcard(filename:join(Directory, Pattern))],
+            Sources = [
+                Source
+             || {Directory, Pattern} <- [
+                    {filename:join(Root, "src"), "**/*.erl"},
+                    {filename:join(Root, "inet_rdma_tools/src"), "*.erl"},
+                    {Tests, "inet_rdma_test_*.erl"}
+                ],
+                Source <- filelib:wildcard(filename:join(Directory, Pattern))
+            ],
             _ = output(Command, "erlc", ["-o", Ebin | Sources]),
             Ebin
     end.
@@ -38,8 +49,10 @@ compiled(Command, To) ->
 -spec output(Command :: [string()], Program :: string(), Arguments :: [string()]) -> string().
 output([Program | First], Wanted, Arguments) ->
     Path = filename:join(filename:dirname(inet_rdma_test_node:erl()), Wanted),
-    Port = open_port({spawn_executable, os:find_executable(Program)},
-                     [{args, First ++ [Path | Arguments]}, exit_status, stderr_to_stdout, hide]),
+    Port = open_port(
+        {spawn_executable, os:find_executable(Program)},
+        [{args, First ++ [Path | Arguments]}, exit_status, stderr_to_stdout, hide]
+    ),
     collect(Port, []).
 
 collect(Port, Output) ->

@@ -1,8 +1,8 @@
-%% Two nodes that are not distributed, and the two ends of a socket between them: each end is a process in one of the
-%% nodes, which does what the case tells it.
+%% Two nodes that are not distributed, and the two ends of a socket between them: each end is a
+%% process in one of the nodes, which does what the case tells it.
 %%
-%% It is a hook of Common Test, too: in a suite that names it in suite/0 a group has the fabric of its name, and each
-%% case has the nodes.
+%% It is a hook of Common Test, too: in a suite that names it in suite/0 a group has the fabric of
+%% its name, and each case has the nodes.
 -module(inet_rdma_test_pair).
 
 -export([groups/1, init/2, pre_init_per_group/4, pre_init_per_testcase/4]).
@@ -21,10 +21,11 @@ pre_init_per_testcase(_Suite, _Case, Config, State) -> {?MODULE:nodes(Config), S
 
 %% Adds the nodes a and b to a case's configuration, which may name the fabric of their streams.
 nodes(Config) ->
-    Options = case proplists:get_value(fabric, Config, auto) of
-                  auto -> #{name => none};
-                  Fabric -> #{name => none, rdma => [{fabric, Fabric}]}
-              end,
+    Options =
+        case proplists:get_value(fabric, Config, auto) of
+            auto -> #{name => none};
+            Fabric -> #{name => none, rdma => [{fabric, Fabric}]}
+        end,
     [A, B] = inet_rdma_test_node:start_all([{"a", Options}, {"b", Options}]),
     [{a, A}, {b, B} | Config].
 
@@ -64,7 +65,11 @@ start(End, Function, Args) ->
     spawn_monitor(fun() -> exit({result, do(End, Function, Args)}) end).
 
 result({Pid, Ref}) ->
-    receive {'DOWN', Ref, process, Pid, Reason} -> {result, Result} = Reason, Result end.
+    receive
+        {'DOWN', Ref, process, Pid, Reason} ->
+            {result, Result} = Reason,
+            Result
+    end.
 
 state({Pid, _}) ->
     case is_process_alive(Pid) of

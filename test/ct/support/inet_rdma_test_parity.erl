@@ -1,12 +1,24 @@
-%% The same steps over gen_tcp and over inet_rdma, each within this node: the calls whose module or options differ, and
-%% the comparison of what the steps give. Groups give inet_rdma's streams one fabric or another.
+%% The same steps over gen_tcp and over inet_rdma, each within this node: the calls whose module or
+%% options differ, and the comparison of what the steps give. Groups give inet_rdma's streams one
+%% fabric or another.
 -module(inet_rdma_test_parity).
 
 -include_lib("stdlib/include/assert.hrl").
 
 -export([suite/0, all/0, groups/1, init_per_group/2, end_per_group/2]).
--export([same/1, elsewhere/1, pair/2, listen/2, accept/2, common/1, recv/3, setopts/3, getopts/3, getstat/3,
-         messages/1]).
+-export([
+    same/1,
+    elsewhere/1,
+    pair/2,
+    listen/2,
+    accept/2,
+    common/1,
+    recv/3,
+    setopts/3,
+    getopts/3,
+    getstat/3,
+    messages/1
+]).
 
 -define(TIMEOUT_MS, 20000).
 -define(LOOKS, 10).
@@ -37,12 +49,13 @@ same(Steps) ->
 
 elsewhere(Fun) ->
     {Pid, Ref} = spawn_monitor(fun() -> exit({result, Fun()}) end),
-    receive {'DOWN', Ref, process, Pid, {result, Result}} -> Result;
-            {'DOWN', Ref, process, Pid, Reason} -> error(Reason)
+    receive
+        {'DOWN', Ref, process, Pid, {result, Result}} -> Result;
+        {'DOWN', Ref, process, Pid, Reason} -> error(Reason)
     end.
 
-%% Both ends belong to the caller, and live as long as it: inet_rdma closes a socket that no term names any more. The
-%% second was accepted.
+%% Both ends belong to the caller, and live as long as it: inet_rdma closes a socket that no term
+%% names. The second was accepted.
 pair(Module, Options) ->
     {Listener, Port} = listen(Module, Options),
     Passive = [{active, false} | proplists:delete(ip, proplists:delete(active, Options))],
@@ -76,8 +89,9 @@ getopts(inet_rdma, Socket, Keys) -> inet_rdma:getopts(Socket, Keys).
 getstat(gen_tcp, Socket, Keys) -> inet:getstat(Socket, Keys);
 getstat(inet_rdma, Socket, Keys) -> inet_rdma:getstat(Socket, Keys).
 
-%% The socket's messages, until none has come for a tenth of a second; without what differs by name. This process must
-%% have waited ten times in vain: on a busy machine a tenth of a second may pass before the sender runs.
+%% The socket's messages, until none has come for a tenth of a second; without what differs by name.
+%% This process must have waited ten times in vain: on a busy machine a tenth of a second may pass
+%% before the sender runs.
 messages(Socket) -> messages(Socket, ?LOOKS).
 
 messages(_Socket, 0) ->

@@ -4,14 +4,14 @@
 -export([groups/1, groups_in_clear/1, init/2, for_hosts/2, options/1, options/2]).
 -export_type([path/0]).
 
-%% tcp: a path of inet_rdma over TCP. shm: shared memory, beside a TCP connection that is silent. tls: over TCP after a
-%% beginning inside TLS, sealed.
+%% tcp: a path of inet_rdma over TCP. shm: shared memory, beside a TCP connection that is silent.
+%% tls: over TCP after a beginning inside TLS, sealed.
 -type path() :: tcp | shm | tls.
 
 -spec groups([atom()]) -> [{path(), [], [atom()]}].
 groups(Cases) -> groups_in_clear(Cases) ++ [{tls, [], Cases}].
 
-%% Of cases that read or write what goes over the connections.
+%% Groups for cases that read or write what goes over the connections.
 -spec groups_in_clear([atom()]) -> [{path(), [], [atom()]}].
 groups_in_clear(Cases) -> [{Path, [], Cases} || Path <- [tcp, shm]].
 
@@ -34,7 +34,9 @@ for_hosts(Hosts, Config) ->
     end.
 
 tls(Config) ->
-    File = inet_rdma_test_certificates:option_file(proplists:get_value(certificates, Config), good, []),
+    File = inet_rdma_test_certificates:option_file(
+        proplists:get_value(certificates, Config), good, []
+    ),
     #{
         rdma => [{fabric, tcp}, {security, tls}],
         args => ["-pa", filename:join(code:lib_dir(ssl), "ebin"), "-ssl_dist_optfile", File]

@@ -1,4 +1,5 @@
-%% Posts sends and receives on the socket of an end, and says how they ended. Runs in the nodes under test.
+%% Posts sends and receives on the socket of an end, and says how they ended. Runs in the nodes
+%% under test.
 -module(inet_rdma_test_posts).
 
 -export([send/2, recv/2, done/2, there/1, cancel/2, keep/2, drop/1, take/2]).
@@ -37,16 +38,24 @@ there(Socket) ->
 
 next(Socket, Timeout) ->
     receive
-        {inet_rdma_sent, Socket, Ref, Result} -> {sent, Ref, Result};
-        {inet_rdma_received, Socket, Ref, {ok, Data}} -> {received, Ref, {ok, byte_size(Data), erlang:md5(Data)}};
-        {inet_rdma_received, Socket, Ref, Error} -> {received, Ref, Error}
+        {inet_rdma_sent, Socket, Ref, Result} ->
+            {sent, Ref, Result};
+        {inet_rdma_received, Socket, Ref, {ok, Data}} ->
+            {received, Ref, {ok, byte_size(Data), erlang:md5(Data)}};
+        {inet_rdma_received, Socket, Ref, Error} ->
+            {received, Ref, Error}
     after Timeout -> nothing
     end.
 
 %% As done/2, but the data stays; drop/1 lets it go.
 keep(Socket, Count) ->
-    Data = [receive {inet_rdma_received, Socket, _, {ok, Data}} -> Data after ?TIMEOUT_MS -> <<>> end
-            || _ <- lists:seq(1, Count)],
+    Data = [
+        receive
+            {inet_rdma_received, Socket, _, {ok, Data}} -> Data
+        after ?TIMEOUT_MS -> <<>>
+        end
+     || _ <- lists:seq(1, Count)
+    ],
     put(kept, Data),
     [{byte_size(D), erlang:md5(D)} || D <- Data].
 
@@ -108,7 +117,9 @@ recv_parts(Socket, Left, Posted, Context) ->
                     Context;
                 {{value, {Ref, Length}}, Others} ->
                     receive
-                        {inet_rdma_received, Socket, Ref, {ok, Data}} when byte_size(Data) =:= Length ->
+                        {inet_rdma_received, Socket, Ref, {ok, Data}} when
+                            byte_size(Data) =:= Length
+                        ->
                             recv_parts(Socket, Left, Others, erlang:md5_update(Context, Data))
                     after ?TIMEOUT_MS -> error({not_received, Length, there(Socket)})
                     end
@@ -120,7 +131,8 @@ part_size(2) -> 69632;
 part_size(3) -> rand:uniform(16384);
 part_size(_) -> rand:uniform(2000).
 
-%% Posts sends of this many bytes until no more is taken: how many, what the last answer was, and the hash of all.
+%% Posts sends of this many bytes until none is taken: how many, what the last answer was, and the
+%% hash of all.
 send_while(Socket, Bytes) ->
     send_while(Socket, Bytes, 0, erlang:md5_init()).
 
@@ -146,18 +158,26 @@ start_send(Socket, Bytes) ->
 dies_sending(_Socket, Pid) ->
     Ref = monitor(process, Pid),
     exit(Pid, kill),
-    receive {'DOWN', Ref, process, Pid, killed} -> ok end.
+    receive
+        {'DOWN', Ref, process, Pid, killed} -> ok
+    end.
 
 %% A process that does not own the socket does this, and answers from then on when it is asked.
 stranger(Socket, Function, Args) ->
     Owner = self(),
     Pid = spawn(fun() -> Owner ! {self(), apply(?MODULE, Function, [Socket | Args])} end),
-    receive {Pid, Result} -> Result after ?TIMEOUT_MS -> no_answer end.
+    receive
+        {Pid, Result} -> Result
+    after ?TIMEOUT_MS -> no_answer
+    end.
 
-sendfile(Socket, [Filename]) -> inet_rdma:sendfile(Filename, Socket);
-sendfile(Socket, [File, Offset, Bytes, Options]) -> inet_rdma:sendfile(File, Socket, Offset, Bytes, Options).
+sendfile(Socket, [Filename]) ->
+    inet_rdma:sendfile(Filename, Socket);
+sendfile(Socket, [File, Offset, Bytes, Options]) ->
+    inet_rdma:sendfile(File, Socket, Offset, Bytes, Options).
 
-%% Posts both ways until the socket is closed: how many were taken, of which each has come to its end once.
+%% Posts both ways until the socket is closed: how many were taken, of which each has come to its
+%% end once.
 storm(Socket) ->
     storm(Socket, 0, #{}).
 
@@ -182,13 +202,13 @@ ended({_, Ref, _}, Open) ->
 grow(_Socket) ->
     erlang:memory(binary).
 
-%% Starts to send a file, and cuts it short when the peer has no more room.
+%% Starts to send a file, and cuts it short when the peer has no room left.
 shrinks(Socket, [Filename, Bytes]) ->
     Owner = self(),
     Pid = spawn(fun() -> Owner ! {self(), inet_rdma:sendfile(Filename, Socket)} end),
     inet_rdma_test_wait:until(in_the_middle, 10000, fun() ->
-        process_info(Pid, status) =:= {status, waiting}
-            andalso element(2, inet_rdma:getstat(Socket, [send_pend])) =/= [{send_pend, 0}]
+        process_info(Pid, status) =:= {status, waiting} andalso
+            element(2, inet_rdma:getstat(Socket, [send_pend])) =/= [{send_pend, 0}]
     end),
     {ok, File} = file:open(Filename, [read, write, raw]),
     {ok, Bytes} = file:position(File, Bytes),

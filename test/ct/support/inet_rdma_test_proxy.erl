@@ -1,6 +1,6 @@
-%% Somebody in the middle of a TLS connection: forwards its records one by one, both ways, and does to them what a case
-%% wants. Once both sides are outside TLS what comes at a time takes the place of a record. Runs in the node that runs
-%% the tests.
+%% Somebody in the middle of a TLS connection: forwards its records one by one, both ways, and does
+%% to them what a case wants. Once both sides are outside TLS what comes at a time takes the place
+%% of a record. Runs in the node that runs the tests.
 -module(inet_rdma_test_proxy).
 
 -export([start/1, port/1, tamper/2, inject/3, seen/1, is_of_tls/1, flipped/1, stop/1]).
@@ -14,15 +14,28 @@
 %% to: from the process that connects to the one that it connects to. back: the other way.
 -type direction() :: to | back.
 
-%% What becomes of a record, by its number in its direction, from 1: sent so, or the connections are closed.
+%% What becomes of a record, by its number in its direction, from 1: sent so, or the connections are
+%% closed.
 -type act() :: [binary()] | cut.
 
 -spec start(inet:port_number()) -> t().
 start(Target) ->
     Parent = self(),
-    {ok, Listener} = gen_tcp:listen(0, [binary, {ip, {127, 0, 0, 1}}, {active, false}, {nodelay, true}, {backlog, 64}]),
-    Proxy = spawn(fun() -> receive go -> loop(#{listener => Listener, target => Target, tamper => fun forward/3,
-                                                   pairs => [], records => []}) end end),
+    {ok, Listener} = gen_tcp:listen(0, [
+        binary, {ip, {127, 0, 0, 1}}, {active, false}, {nodelay, true}, {backlog, 64}
+    ]),
+    Proxy = spawn(fun() ->
+        receive
+            go ->
+                loop(#{
+                    listener => Listener,
+                    target => Target,
+                    tamper => fun forward/3,
+                    pairs => [],
+                    records => []
+                })
+        end
+    end),
     ok = gen_tcp:controlling_process(Listener, Proxy),
     _ = spawn(fun() -> end_with(Parent, Proxy) end),
     Proxy ! go,
@@ -31,7 +44,9 @@ start(Target) ->
 
 end_with(Parent, Proxy) ->
     Ref = monitor(process, Parent),
-    receive {'DOWN', Ref, process, Parent, _} -> exit(Proxy, kill) end.
+    receive
+        {'DOWN', Ref, process, Parent, _} -> exit(Proxy, kill)
+    end.
 
 forward(_Direction, _Number, Record) -> [Record].
 
@@ -42,7 +57,7 @@ port(Proxy) -> inet_rdma_test_ask:ask(Proxy, port).
 -spec tamper(t(), fun((direction(), pos_integer(), binary()) -> act())) -> ok.
 tamper(Proxy, Fun) -> inet_rdma_test_ask:ask(Proxy, {tamper, Fun}).
 
-%% Into the newest connection, behind what was forwarded.
+%% Into the newest connection, after what was forwarded.
 -spec inject(t(), direction(), binary()) -> ok.
 inject(Proxy, Direction, Bytes) -> inet_rdma_test_ask:ask(Proxy, {inject, Direction, Bytes}).
 
@@ -58,7 +73,9 @@ flipped(Record) ->
     <<Before/binary, (Last bxor 1)>>.
 
 -spec stop(t()) -> ok.
-stop(Proxy) -> exit(Proxy, kill), ok.
+stop(Proxy) ->
+    exit(Proxy, kill),
+    ok.
 
 accept(Proxy, Listener) ->
     case gen_tcp:accept(Listener) of
@@ -70,10 +87,15 @@ accept(Proxy, Listener) ->
             ok
     end.
 
-loop(#{listener := Listener, target := Target, tamper := Tamper, pairs := Pairs, records := Records} = State) ->
+loop(
+    #{listener := Listener, target := Target, tamper := Tamper, pairs := Pairs, records := Records} =
+        State
+) ->
     receive
         {accepted, Near} ->
-            case gen_tcp:connect({127, 0, 0, 1}, Target, [binary, {active, true}, {nodelay, true}]) of
+            case
+                gen_tcp:connect({127, 0, 0, 1}, Target, [binary, {active, true}, {nodelay, true}])
+            of
                 {ok, Far} ->
                     _ = inet:setopts(Near, [{active, true}]),
                     loop(State#{pairs := [{{Near, 0, <<>>}, {Far, 0, <<>>}} | Pairs]});
@@ -100,7 +122,15 @@ loop(#{listener := Listener, target := Target, tamper := Tamper, pairs := Pairs,
             loop(State#{tamper := Fun, records := []});
         {{inject, Direction, Bytes}, From, Ref} ->
             [{{Near, _, _}, {Far, _, _}} | _] = Pairs,
-            From ! {Ref, gen_tcp:send(case Direction of to -> Far; back -> Near end, Bytes)},
+            From !
+                {Ref,
+                    gen_tcp:send(
+                        case Direction of
+                            to -> Far;
+                            back -> Near
+                        end,
+                        Bytes
+                    )},
             loop(State);
         {seen, From, Ref} ->
             From ! {Ref, lists:reverse(Records)},
@@ -108,7 +138,9 @@ loop(#{listener := Listener, target := Target, tamper := Tamper, pairs := Pairs,
     end.
 
 take(Socket, Pairs) ->
-    lists:partition(fun({{Near, _, _}, {Far, _, _}}) -> Socket =:= Near orelse Socket =:= Far end, Pairs).
+    lists:partition(
+        fun({{Near, _, _}, {Far, _, _}}) -> Socket =:= Near orelse Socket =:= Far end, Pairs
+    ).
 
 close(Pairs) ->
     [gen_tcp:close(Socket) || {{Near, _, _}, {Far, _, _}} <- Pairs, Socket <- [Near, Far]].
@@ -119,26 +151,35 @@ pass(Socket, Bytes, [{{Socket, Number, Before}, Far}], Tamper) ->
     {Records, Rest} = records(Before, Bytes),
     Seen = [{to, Record} || Record <- Records],
     case send_all(to, element(1, Far), Number, Records, Tamper) of
-        {ok, Sent} -> {[{{Socket, Sent, Rest}, Far}], Seen};
-        cut -> close([{{Socket, 0, <<>>}, Far}]), {[], Seen}
+        {ok, Sent} ->
+            {[{{Socket, Sent, Rest}, Far}], Seen};
+        cut ->
+            close([{{Socket, 0, <<>>}, Far}]),
+            {[], Seen}
     end;
 pass(Socket, Bytes, [{Near, {Socket, Number, Before}}], Tamper) ->
     {Records, Rest} = records(Before, Bytes),
     Seen = [{back, Record} || Record <- Records],
     case send_all(back, element(1, Near), Number, Records, Tamper) of
-        {ok, Sent} -> {[{Near, {Socket, Sent, Rest}}], Seen};
-        cut -> close([{Near, {Socket, 0, <<>>}}]), {[], Seen}
+        {ok, Sent} ->
+            {[{Near, {Socket, Sent, Rest}}], Seen};
+        cut ->
+            close([{Near, {Socket, 0, <<>>}}]),
+            {[], Seen}
     end.
 
 send_all(_Direction, _To, Number, [], _Tamper) ->
     {ok, Number};
 send_all(Direction, To, Number, [Record | Records], Tamper) ->
     case Tamper(Direction, Number + 1, Record) of
-        cut -> cut;
-        Sent -> _ = gen_tcp:send(To, Sent), send_all(Direction, To, Number + 1, Records, Tamper)
+        cut ->
+            cut;
+        Sent ->
+            _ = gen_tcp:send(To, Sent),
+            send_all(Direction, To, Number + 1, Records, Tamper)
     end.
 
-%% Behind the end of TLS any byte may come first.
+%% After the end of TLS any byte may come first.
 records(outside, Bytes) -> {[Bytes], outside};
 records(Before, Bytes) -> whole(<<Before/binary, Bytes/binary>>, []).
 

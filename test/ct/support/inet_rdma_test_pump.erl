@@ -1,7 +1,7 @@
 %% Sends large messages without a pause, and pings beside them. Runs in the nodes under test.
 -module(inet_rdma_test_pump).
 
--export([start/3, stop/1, pings/2]).
+-export([start/3, stop/1, pings/2, pour/1]).
 
 -define(TIMEOUT_MS, 60000).
 
@@ -54,4 +54,19 @@ pings(Node, DeadlineMs, Took) ->
     case erlang:monotonic_time(millisecond) of
         NowMs when NowMs >= DeadlineMs -> [NowMs - StartMs | Took];
         NowMs -> pings(Node, DeadlineMs, [NowMs - StartMs | Took])
+    end.
+
+%% Sends 100 KB each millisecond to a name that no process has, until the link ends.
+-spec pour(node()) -> pid().
+pour(Node) ->
+    spawn(fun() -> pour(Node, binary:copy(<<0>>, 100000)) end).
+
+pour(Node, Payload) ->
+    _ = erlang:send({nobody, Node}, Payload, [noconnect]),
+    receive
+    after 1 -> ok
+    end,
+    case lists:member(Node, nodes(connected)) of
+        true -> pour(Node, Payload);
+        false -> ok
     end.

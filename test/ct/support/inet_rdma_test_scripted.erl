@@ -1,5 +1,5 @@
-%% Cases with a peer that is no node: inet_rdma_test_peer plays it, in either role, against a node whose log and
-%% messages are kept. Runs in the node that runs the tests.
+%% Cases with a peer that is no node: inet_rdma_test_peer plays it, in either role, against a node
+%% whose log and messages are kept. Runs in the node that runs the tests.
 -module(inet_rdma_test_scripted).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -15,9 +15,12 @@
 
 offered() -> #{offer => inet_rdma_test_peer:offer()}.
 
-%% A node with a short bound of the settlement, that keeps its log and what is sent to the name sink_name/0.
+%% A node with a short bound of the settlement, that keeps its log and what is sent to the name
+%% sink_name/0.
 node_with_sink(Options) ->
-    Node = inet_rdma_test_node:start("a", #{rdma => [{connect_timeout_ms, ?BOUND_MS}, {move, eager} | Options]}),
+    Node = inet_rdma_test_node:start("a", #{
+        rdma => [{connect_timeout_ms, ?BOUND_MS}, {move, eager} | Options]
+    }),
     ok = call(Node, inet_rdma_test_log, install, []),
     new_sink(Node),
     Node.
@@ -32,7 +35,8 @@ sink() -> get(?NAME).
 
 sink_name() -> ?NAME.
 
-%% A peer of a name of its own, in either role. Test gets the link behind the handshake and the peer's name.
+%% A peer of a name of its own, in either role. Test gets the link after the handshake and the
+%% peer's name.
 with_peer(Role, A, Options, Test) ->
     #{node := Peer} = Fake = inet_rdma_test_peer:open(),
     Result = with_fake(Role, A, Fake, Options, fun(Link) -> Test(Link, Peer) end),
@@ -47,7 +51,9 @@ with_fake(initiator, A, #{node := Peer}, Options, Test) ->
     gone(A, Peer),
     Result;
 with_fake(acceptor, A, #{node := Peer} = Fake, Options, Test) ->
-    {Caller, Ref} = spawn_monitor(fun() -> exit({returned, call(A, net_kernel, hidden_connect_node, [Peer])}) end),
+    {Caller, Ref} = spawn_monitor(fun() ->
+        exit({returned, call(A, net_kernel, hidden_connect_node, [Peer])})
+    end),
     Link = inet_rdma_test_peer:accept(Fake, Options),
     Result = Test(Link),
     receive
@@ -62,7 +68,9 @@ with_fake(acceptor, A, #{node := Peer} = Fake, Options, Test) ->
 %% The node shows the link as up over TCP with this reason, and a message of the peer arrives.
 up_on_tcp(A, Link, Peer, Why) ->
     ok = inet_rdma_test_peer:carry(Link),
-    inet_rdma_test_wait:until({up, Peer}, 10000, fun() -> inet_rdma_test_link:states(A, Peer) =:= [up] end),
+    inet_rdma_test_wait:until({up, Peer}, 10000, fun() ->
+        inet_rdma_test_link:states(A, Peer) =:= [up]
+    end),
     ok = inet_rdma_test_link:await(A, #{node => Peer}, tcp, Why),
     Ref = make_ref(),
     ok = inet_rdma_test_peer:send(Link, ?NAME, Ref),

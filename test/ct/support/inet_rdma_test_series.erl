@@ -1,5 +1,5 @@
-%% What the cases about monitoring see of a node: the series of inet_rdma_prometheus_collector, the table of
-%% inet_rdma:i/0 and the events of telemetry. Runs in the node that runs the tests.
+%% What the cases about monitoring see of a node: the series of inet_rdma_prometheus_collector, the
+%% table of inet_rdma:i/0 and the events of telemetry. Runs in the node that runs the tests.
 -module(inet_rdma_test_series).
 
 -export([three_nodes/0, three/0, collected/1, all_of/2, metrics/3, value/3, path/2, path_states/2]).
@@ -14,9 +14,12 @@ three_nodes() ->
     ok = inet_rdma_test_link:await(A, Moved, shm),
     {A, Moved, Tcp}.
 
-%% The same without links.
+%% The same without links. No node connects another one by itself.
 three() ->
-    inet_rdma_test_node:start_all([{"a", #{}}, {"moved", #{}}, {"plain", #{carrier => "inet_tcp"}}]).
+    Alone = inet_rdma_test_node:alone(#{args => []}),
+    inet_rdma_test_node:start_all([
+        {"a", Alone}, {"moved", Alone}, {"plain", Alone#{carrier => "inet_tcp"}}
+    ]).
 
 %% The families of series of a node.
 collected(Node) ->
@@ -41,13 +44,17 @@ value(Name, Families, Peer) ->
 
 %% The values of the series that names the path, by path.
 path(Families, Peer) ->
-    maps:from_list([{Path, Value}
-                    || {#{<<"path">> := Path}, Value} <- metrics(<<"inet_rdma_link_path">>, Families, Peer)]).
+    maps:from_list([
+        {Path, Value}
+     || {#{<<"path">> := Path}, Value} <- metrics(<<"inet_rdma_link_path">>, Families, Peer)
+    ]).
 
 %% Those states of the link's path whose series is 1; of all states there is one.
 path_states(Families, Peer) ->
-    Values = [{binary_to_atom(State), Value}
-              || {#{<<"state">> := State}, Value} <- metrics(<<"inet_rdma_link_path_state">>, Families, Peer)],
+    Values = [
+        {binary_to_atom(State), Value}
+     || {#{<<"state">> := State}, Value} <- metrics(<<"inet_rdma_link_path_state">>, Families, Peer)
+    ],
     [carried, suspected, suspended] = lists:sort([State || {State, _} <- Values]),
     [State || {State, 1} <- Values].
 
@@ -62,10 +69,14 @@ documented(File, Pattern) ->
     {match, Found} = re:run(Text, Pattern, [multiline, global, {capture, [1], binary}]),
     lists:append(Found).
 
-%% What telemetry was told of one kind of event: measurements and metadata, oldest first.
+%% The events of one kind that telemetry got: measurements and metadata, oldest first.
 told(Node, Kind) ->
-    [{Measurements, Metadata} || {[inet_rdma, link, Is], Measurements, Metadata}
-                                     <- call(Node, inet_rdma_test_events, executed, []), Is =:= Kind].
+    [
+        {Measurements, Metadata}
+     || {[inet_rdma, link, Is], Measurements, Metadata} <-
+            call(Node, inet_rdma_test_events, executed, []),
+        Is =:= Kind
+    ].
 
 %% A peer of inet_rdma_test_peer that takes part in the settlement, and its name.
 offered() -> #{offer => inet_rdma_test_peer:offer()}.
@@ -74,4 +85,5 @@ fake(Name) -> list_to_atom(inet_rdma_test_node:unique(Name) ++ "@localhost").
 
 name(#{node := Node}) -> Node.
 
-call(Node, Module, Function, Arguments) -> inet_rdma_test_node:call(Node, Module, Function, Arguments).
+call(Node, Module, Function, Arguments) ->
+    inet_rdma_test_node:call(Node, Module, Function, Arguments).

@@ -9,11 +9,15 @@
 -spec addresses() -> [binary()].
 addresses() ->
     {ok, Interfaces} = inet:getifaddrs(),
-    [list_to_binary(inet:ntoa(Address)) || {_, Properties} <- Interfaces, {addr, Address} <- Properties].
+    [
+        list_to_binary(inet:ntoa(Address))
+     || {_, Properties} <- Interfaces, {addr, Address} <- Properties
+    ].
 
-%% Starts a process that waits for the peer with the token, and reads five bytes of it. Returns process and port.
+%% Starts a process that waits for the peer with the token, and reads five bytes of it. Returns the
+%% process, and name or port.
 -spec expect(shm | verbs, binary(), inet_rdma_nif:token(), pos_integer()) ->
-          {pid(), inet:port_number()} | {error, term()}.
+    {pid(), inet_rdma_nif:name() | inet:port_number()} | {error, term()}.
 expect(Fabric, Address, Token, TimeoutMs) ->
     Caller = self(),
     {Pid, Monitor} = spawn_monitor(fun() ->
@@ -28,25 +32,37 @@ expect(Fabric, Address, Token, TimeoutMs) ->
         end
     end),
     receive
-        {Pid, Port} -> demonitor(Monitor, [flush]), {Pid, Port};
-        {'DOWN', Monitor, process, Pid, {not_expected, Reason}} -> {error, Reason}
+        {Pid, Port} ->
+            demonitor(Monitor, [flush]),
+            {Pid, Port};
+        {'DOWN', Monitor, process, Pid, {not_expected, Reason}} ->
+            {error, Reason}
     end.
 
-begin_to_expect(shm, <<>>, Token, TimeoutMs) -> inet_rdma_nif:expect_shm(Token, TimeoutMs, config());
-begin_to_expect(verbs, Address, Token, TimeoutMs) -> inet_rdma_nif:expect(verbs, Address, Token, TimeoutMs, config()).
+begin_to_expect(shm, <<>>, Token, TimeoutMs) ->
+    inet_rdma_nif:expect_shm(Token, TimeoutMs, config());
+begin_to_expect(verbs, Address, Token, TimeoutMs) ->
+    inet_rdma_nif:expect(verbs, Address, Token, TimeoutMs, config()).
 
 %% The process holds the term of the attempt until it ends or gets the message to forget it.
 wait(Attempt, Id) ->
     receive
-        {'$inet_rdma', Id, connected} -> hear(Attempt, Id);
-        {forget, From} -> true = is_reference(Attempt), From ! {forgot, self()}, forgotten()
+        {'$inet_rdma', Id, connected} ->
+            hear(Attempt, Id);
+        {forget, From} ->
+            true = is_reference(Attempt),
+            From ! {forgot, self()},
+            forgotten()
     end.
 
 hear(Attempt, Id) ->
     case inet_rdma_nif:stream(Attempt, none) of
         {ok, Conn} ->
             {error, attempt_taken} = inet_rdma_nif:stream(Attempt, none),
-            [#{fabric := Fabric, why := Why}] = [Info || #{id := Of} = Info <- inet_rdma:info(), Of =:= Id],
+            [#{fabric := Fabric, why := Why}] = [
+                Info
+             || #{id := Of} = Info <- inet_rdma:info(), Of =:= Id
+            ],
             tell({ok, read(Conn, Id), Fabric, Why}),
             %% The connection must not be collected before: the peer may be about to finish.
             ok = inet_rdma_nif:close(Conn);
@@ -62,45 +78,74 @@ forgotten() ->
     end.
 
 tell(Result) ->
-    receive {result, From} -> From ! {self(), Result} end.
+    receive
+        {result, From} -> From ! {self(), Result}
+    end.
 
 read(Conn, Id) ->
     case inet_rdma_nif:recv(Conn, 5) of
-        {_, [Data]} -> Data;
+        {_, [Data]} ->
+            Data;
         empty ->
-            _ = inet_rdma_nif:arm(Conn) andalso receive {'$inet_rdma', Id, readable} -> ok end,
+            _ =
+                inet_rdma_nif:arm(Conn) andalso
+                    receive
+                        {'$inet_rdma', Id, readable} -> ok
+                    end,
             read(Conn, Id);
-        {error, Reason, []} -> {error, Reason}
+        {error, Reason, []} ->
+            {error, Reason}
     end.
 
 %% The result of the process of expect/4: {ok, Bytes, Fabric, Why} or an error.
 -spec result(pid()) -> {ok, binary(), atom(), string()} | {error, term()}.
 result(Pid) ->
     Pid ! {result, self()},
-    receive {Pid, Result} -> Result after ?BOUND_MS -> error(no_result) end.
+    receive
+        {Pid, Result} -> Result
+    after ?BOUND_MS -> error(no_result)
+    end.
 
 %% Has the process of expect/4 forget the attempt.
 -spec forget(pid()) -> ok.
 forget(Pid) ->
     Pid ! {forget, self()},
-    receive {forgot, Pid} -> ok after ?BOUND_MS -> error(not_forgotten) end.
+    receive
+        {forgot, Pid} -> ok
+    after ?BOUND_MS -> error(not_forgotten)
+    end.
 
-%% Connects and sends five bytes. Returns the result and the messages that are in the mailbox afterwards.
--spec connect(auto | shm | verbs, binary(), inet:port_number(), inet_rdma_nif:token(), pos_integer()) ->
-          {ok | {error, term()}, [term()]}.
+%% Connects and sends five bytes. Returns the result and the messages that are in the mailbox
+%% afterwards.
+-spec connect(
+    auto | shm | verbs,
+    binary(),
+    inet_rdma_nif:name() | inet:port_number(),
+    inet_rdma_nif:token(),
+    pos_integer()
+) ->
+    {ok | {error, term()}, [term()]}.
 connect(Fabric, Address, Port, Token, TimeoutMs) ->
-    {ok, Attempt, Id} = inet_rdma_nif:connect(Fabric, <<>>, {Address, Port}, Token, TimeoutMs, config()),
-    receive {'$inet_rdma', Id, connected} -> ok end,
-    Result = case inet_rdma_nif:stream(Attempt, none) of
-                 {ok, Conn} ->
-                     ok = inet_rdma_nif:send(Conn, [[<<"hello">>]], 0),
-                     %% It must not be collected before they have arrived.
-                     ok = inet_rdma_nif:finish(Conn);
-                 Error ->
-                     Error
-             end,
+    {ok, Attempt, Id} = begin_to_connect(Fabric, Address, Port, Token, TimeoutMs),
+    receive
+        {'$inet_rdma', Id, connected} -> ok
+    end,
+    Result =
+        case inet_rdma_nif:stream(Attempt, none) of
+            {ok, Conn} ->
+                ok = inet_rdma_nif:send(Conn, [[<<"hello">>]], 0),
+                %% It must not be collected before they have arrived.
+                ok = inet_rdma_nif:finish(Conn);
+            Error ->
+                Error
+        end,
     {messages, Messages} = process_info(self(), messages),
     {Result, Messages}.
+
+begin_to_connect(shm, _Address, Name, Token, TimeoutMs) when is_binary(Name) ->
+    inet_rdma_nif:connect_shm(Name, Token, TimeoutMs, config());
+begin_to_connect(Fabric, Address, Port, Token, TimeoutMs) ->
+    inet_rdma_nif:connect(Fabric, <<>>, {Address, Port}, Token, TimeoutMs, config()).
 
 %% The exception that a call raises; none: it returns.
 -spec failure(atom(), [term()]) -> term().

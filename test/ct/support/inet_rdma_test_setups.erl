@@ -3,7 +3,7 @@
 
 -export([supervisors/0, bounded/0, ping/1]).
 
-%% Of links that this node makes or has made.
+%% The supervisors of links that this node makes or has made.
 -spec supervisors() -> [pid()].
 supervisors() -> begun_by(inet_rdma_dist, do_setup).
 
@@ -12,8 +12,13 @@ supervisors() -> begun_by(inet_rdma_dist, do_setup).
 bounded() -> begun_by(inet_rdma_bounded, answer) ++ begun_by(inet_rdma_bounded, end_with).
 
 begun_by(Module, Function) ->
-    [Pid || Pid <- processes(), {initial_call, {M, F, _}} <- [process_info(Pid, initial_call)],
-            M =:= Module, F =:= Function].
+    [
+        Pid
+     || Pid <- processes(),
+        {initial_call, {M, F, _}} <- [process_info(Pid, initial_call)],
+        M =:= Module,
+        F =:= Function
+    ].
 
 %% The process to which net_kernel has given the link, and that which waits for it.
 -spec ping(node()) -> pid().

@@ -19,10 +19,13 @@ serve_reasons(Options) ->
         spawn_link(fun() -> accept_loop(Self, Listener) end),
         answer_loop(none)
     end),
-    receive {Server, Port} -> Port after ?TIMEOUT_MS -> error(no_listener) end.
+    receive
+        {Server, Port} -> Port
+    after ?TIMEOUT_MS -> error(no_listener)
+    end.
 
-%% Any process may accept, though another owns the listener. More is sent than the peer's ring takes, so that its
-%% advertisements are used.
+%% Any process may accept, though another owns the listener. More is sent than the peer's ring
+%% takes, so that its advertisements are used.
 accept_loop(Server, Listener) ->
     {ok, Socket} = inet_rdma:accept(Listener),
     _ = spawn(fun() -> inet_rdma:send(Socket, binary:copy(<<7>>, 300000)) end),
@@ -45,12 +48,16 @@ answer_loop(Last) ->
             answer_loop(none)
     end.
 
-%% Why the last connection ended; none: it has not ended, or this function has returned the reason before.
+%% Why the last connection ended; none: it has not ended, or this function has returned the reason
+%% before.
 -spec last_reason() -> term().
 last_reason() ->
     Ref = make_ref(),
     ?MODULE ! {last_reason, self(), Ref},
-    receive {Ref, Reason} -> Reason after ?TIMEOUT_MS -> error(no_server) end.
+    receive
+        {Ref, Reason} -> Reason
+    after ?TIMEOUT_MS -> error(no_server)
+    end.
 
 %% Connects, sends these bytes, shuts its side down and waits for the end of the other.
 -spec say_and_close([term()], binary()) -> {closed, term()}.
@@ -71,7 +78,9 @@ start_connects(Port, Count, TimeoutMs) ->
         spawn(fun() ->
             Self = self(),
             _ = spawn_link(fun() ->
-                Self ! {result, inet_rdma:connect("localhost", Port, [{connect_timeout_ms, TimeoutMs}])}
+                Self !
+                    {result,
+                        inet_rdma:connect("localhost", Port, [{connect_timeout_ms, TimeoutMs}])}
             end),
             result_loop(waiting)
         end)
@@ -94,7 +103,10 @@ results(Pids) ->
         begin
             Ref = make_ref(),
             Pid ! {tell, self(), Ref},
-            receive {Ref, Result} -> Result after ?TIMEOUT_MS -> error(no_answer) end
+            receive
+                {Ref, Result} -> Result
+            after ?TIMEOUT_MS -> error(no_answer)
+            end
         end
      || Pid <- Pids
     ].
@@ -105,7 +117,10 @@ within(TimeoutMs, {Module, Function, Args}) ->
     Self = self(),
     Ref = make_ref(),
     _ = spawn(fun() -> Self ! {Ref, apply(Module, Function, Args)} end),
-    receive {Ref, Result} -> Result after TimeoutMs -> too_late end.
+    receive
+        {Ref, Result} -> Result
+    after TimeoutMs -> too_late
+    end.
 
 %% A connection of this node to itself.
 -spec meet() -> ok.

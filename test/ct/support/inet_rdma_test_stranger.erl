@@ -1,4 +1,5 @@
-%% Connections to the port of a node by a peer that is no node. Runs in the node that runs the tests.
+%% Connections to the port of a node by a peer that is no node. Runs in the node that runs the
+%% tests.
 -module(inet_rdma_test_stranger).
 
 -export([say/3, crowd/3, crowd/4, left/1, leave/1]).
@@ -8,8 +9,8 @@
 
 -define(OPTIONS, [binary, {active, false}, {nodelay, true}]).
 
-%% Sends these bytes on a connection of its own. Returns what comes back until the node closes the connection, or sends
-%% nothing for TimeoutMs.
+%% Sends these bytes on a connection of its own. Returns what comes back until the node closes the
+%% connection, or sends nothing for TimeoutMs.
 -spec say(inet:port_number(), iodata(), timeout()) -> {closed | open, Answer :: binary()}.
 say(Port, Bytes, TimeoutMs) ->
     {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, Port, ?OPTIONS),
@@ -25,12 +26,14 @@ hear(Socket, TimeoutMs, Before) ->
         {error, _} -> {closed, Before}
     end.
 
-%% Opens Count connections. Each sends the bytes that the function returns for its number, and stays open.
+%% Opens Count connections. Each sends the bytes that the function returns for its number, and stays
+%% open.
 -spec crowd(inet:port_number(), pos_integer(), fun((pos_integer()) -> iodata())) -> crowd().
 crowd(Port, Count, Words) -> crowd({127, 0, 0, 1}, Port, Count, Words).
 
 %% The same, of connections that come from this address of the host.
--spec crowd(inet:ip_address(), inet:port_number(), pos_integer(), fun((pos_integer()) -> iodata())) -> crowd().
+-spec crowd(inet:ip_address(), inet:port_number(), pos_integer(), fun((pos_integer()) -> iodata())) ->
+    crowd().
 crowd(From, Port, Count, Words) ->
     Caller = self(),
     {Crowd, ok} = inet_rdma_test_ask:start(fun() ->
@@ -60,9 +63,12 @@ leave(Crowd) -> inet_rdma_test_ask:ask(Crowd, leave).
 
 stay(Caller, Sockets) ->
     receive
-        {tcp, _, _} -> stay(Caller, Sockets);
-        {tcp_closed, Socket} -> stay(Caller, lists:delete(Socket, Sockets));
-        {tcp_error, _, _} -> stay(Caller, Sockets);
+        {tcp, _, _} ->
+            stay(Caller, Sockets);
+        {tcp_closed, Socket} ->
+            stay(Caller, lists:delete(Socket, Sockets));
+        {tcp_error, _, _} ->
+            stay(Caller, Sockets);
         {left, From, Ref} ->
             From ! {Ref, length(Sockets)},
             stay(Caller, Sockets);

@@ -1,5 +1,5 @@
-%% Streams of numbered messages between processes of two nodes: each receiver checks that its senders'
-%% messages are all there, in order and whole. Runs in the nodes under test.
+%% Streams of numbered messages between processes of two nodes: each receiver checks that its
+%% senders' messages are all there, in order and whole. Runs in the nodes under test.
 -module(inet_rdma_test_stream).
 
 -export([receiver/3, sender/4, senders/5, has_async_dist/0, async_sender/4, progress/1, await/2]).
@@ -8,8 +8,8 @@
 -export([receiver_at/3]).
 -export_type([kind/0]).
 
-%% Sizes of the messages of a stream. small: up to 100 bytes. medium: up to 4 KB. mixed: up to 200 KB, with new atoms.
-%% bulk: large enough to count as bulk. {bytes, Bytes}: all of this size.
+%% Sizes of the messages of a stream. small: up to 100 bytes. medium: up to 4 KB. mixed: up to 200
+%% KB, with new atoms. bulk: large enough to count as bulk. {bytes, Bytes}: all of this size.
 -type kind() :: small | medium | mixed | bulk | {bytes, non_neg_integer()}.
 
 -define(MASTER_BYTES, 1048576).
@@ -19,7 +19,9 @@
 receiver(Name, Senders, Count) ->
     {Pid, ok} = inet_rdma_test_ask:start(fun() ->
         true = register(Name, self()),
-        {ok, fun() -> receive_loop(#{left => Senders, count => Count, next => #{}, bytes => 0, failed => none}) end}
+        {ok, fun() ->
+            receive_loop(#{left => Senders, count => Count, next => #{}, bytes => 0, failed => none})
+        end}
     end),
     Pid.
 
@@ -27,7 +29,8 @@ receiver(Name, Senders, Count) ->
 -spec progress(atom()) -> {done, non_neg_integer()} | {running, map()} | {failed, term()}.
 progress(Name) -> inet_rdma_test_ask:ask(whereis(Name), progress).
 
-%% Waits until all messages have come. Returns the number of bytes. Fails at once on a wrong message.
+%% Waits until all messages have come. Returns the number of bytes. Fails at once on a wrong
+%% message.
 -spec await(atom(), non_neg_integer()) -> non_neg_integer().
 await(Name, TimeoutMs) ->
     Outcome = inet_rdma_test_wait:until({all_received, Name}, TimeoutMs, fun() ->
@@ -54,13 +57,20 @@ progress_of(0, _Next, none, #{bytes := Bytes}) -> {done, Bytes};
 progress_of(_Left, Next, none, _State) -> {running, Next};
 progress_of(_Left, _Next, Failed, _State) -> {failed, Failed}.
 
-take(_Sender, _Number, _Payload, _Crc, _AtomIsRight, #{failed := Failed} = State) when Failed =/= none ->
+take(_Sender, _Number, _Payload, _Crc, _AtomIsRight, #{failed := Failed} = State) when
+    Failed =/= none
+->
     State;
 take(Sender, Number, Payload, Crc, AtomIsRight, #{next := Next, count := Count} = State) ->
     Due = maps:get(Sender, Next, 0),
     case {Number, erlang:crc32(Payload), AtomIsRight} of
         {Due, Crc, true} ->
-            Left = maps:get(left, State) - (if Due + 1 =:= Count -> 1; true -> 0 end),
+            Left =
+                maps:get(left, State) -
+                    (if
+                        Due + 1 =:= Count -> 1;
+                        true -> 0
+                    end),
             Bytes = maps:get(bytes, State) + byte_size(Payload),
             State#{next := Next#{Sender => Due + 1}, left := Left, bytes := Bytes};
         {Due, _, true} ->
@@ -117,10 +127,14 @@ send_loop(To, Kind, Number, Count, Master) ->
     To ! {stream, self(), Number, Payload, erlang:crc32(Payload), binary_to_atom(Text), Text},
     send_loop(To, Kind, Number + 1, Count, Master).
 
-size_of({bytes, Bytes}, _Number) -> Bytes;
-size_of(small, _Number) -> rand:uniform(101) - 1;
-size_of(medium, _Number) -> rand:uniform(4097) - 1;
-size_of(bulk, _Number) -> 60000 + rand:uniform(140000);
+size_of({bytes, Bytes}, _Number) ->
+    Bytes;
+size_of(small, _Number) ->
+    rand:uniform(101) - 1;
+size_of(medium, _Number) ->
+    rand:uniform(4097) - 1;
+size_of(bulk, _Number) ->
+    60000 + rand:uniform(140000);
 size_of(mixed, Number) ->
     %% Runs of small ones between single large ones, so that the kinds of transfer change often.
     case Number rem 16 of

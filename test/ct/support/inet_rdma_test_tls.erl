@@ -1,15 +1,23 @@
-%% Nodes whose links begin inside TLS, with certificates of inet_rdma_test_certificates. Runs in the node that runs the
-%% tests.
+%% Nodes whose links begin inside TLS, with certificates of inet_rdma_test_certificates. Runs in the
+%% node that runs the tests.
 %%
-%% It is a hook of Common Test, too: a suite that names it in suite/0 has certificates for this host, and the nodes of
-%% each case end with it.
+%% It is a hook of Common Test, too: a suite that names it in suite/0 has certificates for this
+%% host, and the nodes of each case end with it.
 -module(inet_rdma_test_tls).
 
 -include_lib("stdlib/include/assert.hrl").
 
 -export([init/2, pre_init_per_suite/3, post_end_per_testcase/5]).
--export([certificates/1, pair/1, pair/2, node_of/3, node_of/4, security/1, ssl_arguments/3, ssl_path/0, ssl_path/1,
-         stayed/2, stayed/3, alerts/1]).
+-export([
+    certificates/1,
+    pair/1, pair/2,
+    node_of/3, node_of/4,
+    security/1,
+    ssl_arguments/3,
+    ssl_path/0, ssl_path/1,
+    stayed/2, stayed/3,
+    alerts/1
+]).
 
 init(_Id, _Options) -> {ok, none}.
 
@@ -28,21 +36,32 @@ certificates(Config) ->
 pair(Config) -> pair(Config, []).
 
 pair(Config, Options) ->
-    inet_rdma_test_node:start_all([{Name, node_of(Config, "inet_rdma", good, Options)} || Name <- ["a", "b"]]).
+    inet_rdma_test_node:start_all([
+        {Name, node_of(Config, "inet_rdma", good, Options)}
+     || Name <- ["a", "b"]
+    ]).
 
 %% The options of inet_rdma_test_node for a node with this carrier and this kind of certificate.
 node_of(Config, Carrier, Kind) -> node_of(Config, Carrier, Kind, []).
 
 node_of(Config, Carrier, Kind, Options) ->
-    #{carrier => Carrier, rdma => security(Carrier) ++ Options, args => ssl_arguments(Config, Kind, [])}.
+    #{
+        carrier => Carrier,
+        rdma => security(Carrier) ++ Options,
+        args => ssl_arguments(Config, Kind, [])
+    }.
 
 security("inet" ++ _) -> [{security, tls}].
 
 %% More: options of ssl for the side that connects.
 ssl_arguments(Config, Kind, More) ->
     ssl_path() ++
-        ["-ssl_dist_optfile",
-         inet_rdma_test_certificates:option_file(proplists:get_value(certificates, Config), Kind, More)].
+        [
+            "-ssl_dist_optfile",
+            inet_rdma_test_certificates:option_file(
+                proplists:get_value(certificates, Config), Kind, More
+            )
+        ].
 
 %% The path of the application ssl: a node needs its modules before it has a code server.
 ssl_path() -> ["-pa", filename:join(code:lib_dir(ssl), "ebin")].
@@ -65,7 +84,8 @@ stayed(A, B, Why) ->
 alerts(Node) ->
     lists:usort([
         re:replace(Line, "at [a-z0-9_]+\\.erl:[0-9]+ ", "", [{return, list}])
-     || Line <- call(Node, inet_rdma_test_log, lines, []), Word <- ["ALERT", "Cannot accept TLS"],
+     || Line <- call(Node, inet_rdma_test_log, lines, []),
+        Word <- ["ALERT", "Cannot accept TLS"],
         string:find(Line, Word) =/= nomatch
     ]).
 

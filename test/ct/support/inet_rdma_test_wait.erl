@@ -4,12 +4,13 @@
 -export([until/3, holds/3, patience/1]).
 
 -define(INTERVAL_MS, 25).
-%% A machine that does much else at the same time needs longer; where all goes well no case waits to the end. An
-%% emulated machine needs longer still, and says so in this variable.
+%% A machine that does much else at the same time needs longer; where all goes well no case waits to
+%% the end. An emulated machine needs longer still, and says so in this variable.
 -define(SLOWNESS, "INET_RDMA_TEST_SLOWNESS").
 -define(USUAL_SLOWNESS, 3).
 
-%% A time limit that is longer on a slow machine. It is for waits that end much sooner in a case that passes.
+%% A time limit that is longer on a slow machine. It is for waits that end much sooner in a case
+%% that passes.
 -spec patience(non_neg_integer()) -> non_neg_integer().
 patience(TimeoutMs) ->
     TimeoutMs * slowness() div ?USUAL_SLOWNESS.
@@ -17,9 +18,11 @@ patience(TimeoutMs) ->
 slowness() ->
     list_to_integer(os:getenv(?SLOWNESS, integer_to_list(?USUAL_SLOWNESS))).
 
-%% Asks `Condition' until it answers `true' or `{ok, Value}'; returns `true' or `Value'.
-%% Fails, with what it waited for and the last answer, when that has not come true after three times `TimeoutMs'.
--spec until(What :: term(), TimeoutMs :: non_neg_integer(), Condition :: fun(() -> term())) -> term().
+%% Asks `Condition' until it answers `true' or `{ok, Value}'; returns `true' or `Value'. Fails, with
+%% what it waited for and the last answer, when that has not come true after three times
+%% `TimeoutMs'.
+-spec until(What :: term(), TimeoutMs :: non_neg_integer(), Condition :: fun(() -> term())) ->
+    term().
 until(What, TimeoutMs, Condition) ->
     WaitMs = slowness() * TimeoutMs,
     until_deadline(What, WaitMs, now_ms() + WaitMs, Condition).
@@ -62,7 +65,9 @@ holds_until(What, StartMs, DurationMs, Condition) ->
     end.
 
 pause() ->
-    receive after ?INTERVAL_MS -> ok end.
+    receive
+    after ?INTERVAL_MS -> ok
+    end.
 
 now_ms() ->
     erlang:monotonic_time(millisecond).

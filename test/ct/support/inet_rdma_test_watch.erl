@@ -1,8 +1,18 @@
 %% Processes that note what the runtime system tells them. Runs in the node under test.
 -module(inet_rdma_test_watch).
 
--export([nodes_of/1, downs/0, ups_of/1, busy_ports/0, collisions/0, acceptors/0, greet/2, messages_to/1,
-         seen/1, stop/1]).
+-export([
+    nodes_of/1,
+    downs/0,
+    ups_of/1,
+    busy_ports/0,
+    collisions/0,
+    acceptors/0,
+    greet/2,
+    messages_to/1,
+    seen/1,
+    stop/1
+]).
 
 %% Notes each way in which the end of the connection to this node is told.
 -spec nodes_of(node()) -> {pid(), ok}.
@@ -41,8 +51,9 @@ ups_of(Node) ->
         end
     ).
 
-%% Notes processes that are suspended for a busy connection. The VM also reports a process that is not suspended: one
-%% whose reductions are used up between two fragments of a message (erts_dsig_send in dist.c). OTP 29 does so often.
+%% Notes processes that are suspended for a busy connection. The VM also reports a process that is
+%% not suspended: one whose reductions are used up between two fragments of a message
+%% (erts_dsig_send in dist.c). OTP 29 does so often.
 -spec busy_ports() -> {pid(), ok}.
 busy_ports() ->
     noting(
@@ -61,8 +72,8 @@ busy_ports() ->
         end
     ).
 
-%% Notes connects of a peer that found an attempt of this node under way: net_kernel tells the process
-%% that serves the peer which of the two goes on.
+%% Notes connects of a peer that found an attempt of this node under way: net_kernel tells the
+%% process that serves the peer which of the two goes on.
 -spec collisions() -> {pid(), ok}.
 collisions() ->
     noting(
@@ -77,8 +88,8 @@ collisions() ->
         end
     ).
 
-%% Notes the calls of the processes that serve connecting peers: those that write to a socket, open ports and give them
-%% commands, load modules, and make a peer known to the VM.
+%% Notes the calls of the processes that serve connecting peers: those that write to a socket, open
+%% ports and give them commands, load modules, and make a peer known to the VM.
 -spec acceptors() -> {pid(), ok}.
 acceptors() ->
     noting(
@@ -87,8 +98,11 @@ acceptors() ->
             [
                 1 = erlang:trace_pattern(Function, true, [global])
              || Function <- [
-                    {erlang, port_command, 3}, {erlang, open_port, 2}, {erlang, port_control, 3},
-                    {erlang, setnode, 3}, {error_handler, undefined_function, 3}
+                    {erlang, port_command, 3},
+                    {erlang, open_port, 2},
+                    {erlang, port_control, 3},
+                    {erlang, setnode, 3},
+                    {error_handler, undefined_function, 3}
                 ]
             ],
             ok
@@ -100,7 +114,8 @@ acceptors() ->
         end
     ).
 
-%% Sends a greeting, which is a reference, to this name on the node whenever the node comes up, and notes the greeting.
+%% Sends a greeting, which is a reference, to this name on the node whenever the node comes up, and
+%% notes the greeting.
 -spec greet(node(), atom()) -> {pid(), ok}.
 greet(Node, Name) ->
     noting(
@@ -131,7 +146,9 @@ messages_to(Name) ->
 stop(Watcher) ->
     Ref = monitor(process, Watcher),
     exit(Watcher, kill),
-    receive {'DOWN', Ref, process, Watcher, _} -> true end.
+    receive
+        {'DOWN', Ref, process, Watcher, _} -> true
+    end.
 
 %% What has been noted so far, oldest first.
 -spec seen(pid()) -> [term()].

@@ -1,24 +1,30 @@
-%% Keys of links that begin inside TLS: which links are encrypted, new keys under load and under cuts, and keys that
-%% nobody asked for.
+%% Keys of links that begin inside TLS: which links are encrypted, and new keys under load and under
+%% cuts.
 -module(tls_keys_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
 
 -import(inet_rdma_test_node, [start/2, call/4, name/1]).
 -import(inet_rdma_test_tls, [node_of/4, pair/2]).
--import(inet_rdma_test_link, [connect/2, supervisor/2, ended/1, gone/2]).
+-import(inet_rdma_test_link, [connect/2, gone/2]).
 
 -export([all/0, suite/0, init_per_testcase/2]).
--export([settled_keys_are_collected/1, encrypted_shared_memory/1, new_keys_under_load/1, new_keys_under_cuts/1,
-         keys_that_nobody_asked_for/1, keys_without_the_library/1]).
+-export([
+    settled_keys_are_collected/1,
+    encrypted_shared_memory/1,
+    new_keys_under_load/1,
+    new_keys_under_cuts/1
+]).
 
 suite() ->
     [{timetrap, {minutes, 5}}, {ct_hooks, [inet_rdma_test_tls]}].
 
 all() ->
     [
-        settled_keys_are_collected, encrypted_shared_memory, new_keys_under_load, new_keys_under_cuts,
-        keys_that_nobody_asked_for, keys_without_the_library
+        settled_keys_are_collected,
+        encrypted_shared_memory,
+        new_keys_under_load,
+        new_keys_under_cuts
     ].
 
 init_per_testcase(new_keys_under_cuts, Config) ->
@@ -26,7 +32,8 @@ init_per_testcase(new_keys_under_cuts, Config) ->
 init_per_testcase(_Case, Config) ->
     Config.
 
-%% A supervisor that has made a key collects its heap once the link is settled, whichever side connects.
+%% A supervisor that has made a key collects its heap once the link is settled, whichever side
+%% connects.
 settled_keys_are_collected(Config) ->
     [A, B] = pair(Config, [{encrypt_shm, true}]),
     Tracers = [{Node, call(Node, inet_rdma_test_keys, trace, [])} || Node <- [A, B]],
@@ -37,9 +44,11 @@ settled_keys_are_collected(Config) ->
             [
                 inet_rdma_test_wait:until({collected, name(Node)}, 10000, fun() ->
                     case call(Node, inet_rdma_test_keys, holders, [Tracer]) of
-                        [_ | _] = Holders -> lists:all(fun({_, Last}) -> Last =:= collected end, Holders)
-                            orelse Holders;
-                        [] -> none
+                        [_ | _] = Holders ->
+                            lists:all(fun({_, Last}) -> Last =:= collected end, Holders) orelse
+                                Holders;
+                        [] ->
+                            none
                     end
                 end)
              || {Node, Tracer} <- Tracers
@@ -51,8 +60,12 @@ settled_keys_are_collected(Config) ->
 
 %% Shared memory is encrypted if one node has the option encrypt_shm.
 encrypted_shared_memory(Config) ->
-    Start = fun(Name, EncryptShm) -> start(Name, node_of(Config, "inet_rdma", good, [{encrypt_shm, EncryptShm}])) end,
-    [Wants, Also, Not, Neither] = [Start("w", true), Start("a", true), Start("n", false), Start("m", false)],
+    Start = fun(Name, EncryptShm) ->
+        start(Name, node_of(Config, "inet_rdma", good, [{encrypt_shm, EncryptShm}]))
+    end,
+    [Wants, Also, Not, Neither] = [
+        Start("w", true), Start("a", true), Start("n", false), Start("m", false)
+    ],
     [
         begin
             connect(X, Y),
@@ -64,7 +77,9 @@ encrypted_shared_memory(Config) ->
             ?assertMatch([Cipher, Cipher], Ciphers),
             ok = inet_rdma_test_link:disconnect(X, Y)
         end
-     || {X, Y, Encrypted} <- [{Wants, Not, true}, {Not, Wants, true}, {Wants, Also, true}, {Not, Neither, false}]
+     || {X, Y, Encrypted} <- [
+            {Wants, Not, true}, {Not, Wants, true}, {Wants, Also, true}, {Not, Neither, false}
+        ]
     ],
     inet_rdma_test_node:kill(Also),
     connect(Wants, Not),
@@ -73,21 +88,32 @@ encrypted_shared_memory(Config) ->
 
 cipher(A, B) -> maps:get(cipher, call(A, inet_rdma, info, [name(B)])).
 
-%% Key after key, both ways, while messages of all sizes go both ways: nothing is lost, and each side follows the other.
+%% Key after key, both ways, while messages of all sizes go both ways: nothing is lost, and each
+%% side follows the other.
 new_keys_under_load(Config) ->
     Options = [{encrypt_shm, true}, {rekey_bytes, 65536}],
     [A, B] = pair(Config, Options),
     connect(A, B),
-    {Pinger, Ref} = spawn_monitor(fun() -> exit(call(A, inet_rdma_test_remote, longest_call, [name(B), 3000])) end),
+    {Pinger, Ref} = spawn_monitor(fun() ->
+        exit(call(A, inet_rdma_test_remote, longest_call, [name(B), 3000]))
+    end),
     Sizes = [0, 1, 100, 1000, 65536, 300000, 1 bsl 20, 1 bsl 22, 1 bsl 24],
     [ok = inet_rdma_test_link:exercise(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
-    [ok, ok] = [call(X, inet_rdma_test_data, echo_and_compare, [name(Y), Sizes]) || {X, Y} <- [{A, B}, {B, A}]],
-    {Calls, LongestUs} = receive {'DOWN', Ref, process, Pinger, Seen} -> Seen end,
+    [ok, ok] = [
+        call(X, inet_rdma_test_data, echo_and_compare, [name(Y), Sizes])
+     || {X, Y} <- [{A, B}, {B, A}]
+    ],
+    {Calls, LongestUs} =
+        receive
+            {'DOWN', Ref, process, Pinger, Seen} -> Seen
+        end,
     Generations = fun(X, Y) ->
         #{key_generation := Own, peer_key_generation := Peers} = call(X, inet_rdma, info, [name(Y)]),
         {Own, Peers}
     end,
-    ct:pal("generations ~p; ~b calls meanwhile, the longest of ~b us", [Generations(A, B), Calls, LongestUs]),
+    ct:pal("generations ~p; ~b calls meanwhile, the longest of ~b us", [
+        Generations(A, B), Calls, LongestUs
+    ]),
     inet_rdma_test_wait:until(both_agree, 10000, fun() ->
         %% A side sees the key of the other by the packets that come under it.
         [_ = call(X, erpc, call, [name(Y), erlang, node, []]) || {X, Y} <- [{A, B}, {B, A}]],
@@ -100,8 +126,7 @@ new_keys_under_load(Config) ->
     %% The same link all the time.
     ?assertMatch(#{id := 1}, call(A, inet_rdma, info, [name(B)])).
 
-%% By bytes and by age, of TCP connections that are cut and of a queue pair whose messages about keys are lost with
-%% them.
+%% By bytes and by age, of TCP connections that are cut, and of a queue pair beside them.
 new_keys_under_cuts(Config) ->
     [
         begin
@@ -114,61 +139,25 @@ new_keys_under_cuts(Config) ->
             ok = inet_rdma_test_cutter:await_cuts(Cutter, 10),
             Cuts = inet_rdma_test_cutter:stop(Cutter),
             ok = inet_rdma_test_cutter:await(PidA, PidB),
-            %% The keys of a new connection begin anew. A link without a connection has none.
+            %% The keys of a new connection begin again. A link without a connection has none.
             Generations = inet_rdma_test_wait:until(new_keys, 20000, fun() ->
                 case call(A, inet_rdma, info, [name(B)]) of
-                    #{key_generation := Own, peer_key_generation := Peers} when Own > 0, Peers > 0 ->
+                    #{key_generation := Own, peer_key_generation := Peers} when
+                        Own > 0, Peers > 0
+                    ->
                         {ok, {Own, Peers}};
                     Other ->
                         Other
                 end
             end),
             Figures = inet_rdma_test_traffic:stop(Traffic),
-            ct:pal("~p: ~b cuts, generations ~p~n~ts",
-                   [Fabric, Cuts, Generations, inet_rdma_test_traffic:figures_text(Figures)]),
+            ct:pal(
+                "~p: ~b cuts, generations ~p~n~ts",
+                [Fabric, Cuts, Generations, inet_rdma_test_traffic:figures_text(Figures)]
+            ),
             ?assert(Cuts > 0),
             ?assertEqual(#{}, inet_rdma_test_traffic:disturbances(Figures)),
             inet_rdma_test_node:stop_all()
         end
      || {Fabric, Options} <- [{tcp, [{fabric, tcp}]}, {shm, [{fabric, shm}, {encrypt_shm, true}]}]
     ].
-
-%% Wrong messages about keys: the link ends with a reason, which is told once, and the next one comes up.
-keys_that_nobody_asked_for(Config) ->
-    Options = [{encrypt_shm, true}],
-    [A, B] = pair(Config, Options),
-    ok = call(B, inet_rdma_test_log, install, []),
-    Key = binary:copy(<<7>>, 32),
-    [
-        begin
-            connect(A, B),
-            ok = call(B, inet_rdma_test_log, forget, []),
-            [{_, _, {session, Session}, <<"shm">>, _, _}] =
-                call(A, ets, lookup, [inet_rdma_links, atom_to_binary(name(B))]),
-            Supervisors = [supervisor(X, Y) || {X, Y} <- [{A, B}, {B, A}]],
-            ok = call(A, inet_rdma_session, send_message, [Session, <<$k, Said/binary>>]),
-            [ended(Supervisor) || Supervisor <- Supervisors],
-            ok = inet_rdma_test_log:await(B, ["ended: ", Words]),
-            Lines = call(B, inet_rdma_test_log, lines, []),
-            Ends = [Line || Line <- Lines, string:find(Line, "the link to") =/= nomatch],
-            ?assertMatch([_], Ends)
-        end
-     || {Said, Words} <- [
-            {term_to_binary({key, 7, Key}), "a key of generation 7 where 1 is next"},
-            {term_to_binary({key, 0, Key}), "an unexpected message about keys"},
-            {term_to_binary({key, 1, <<"short">>}), "an unexpected message about keys"},
-            {term_to_binary({key_installed, 1}), "an unexpected message about keys"},
-            {term_to_binary(binary:copy(<<0>>, 100000), [compressed]), "an unexpected message about keys"},
-            {<<"garbage">>, "an unexpected message about keys"}
-        ]
-    ],
-    connect(A, B),
-    ok = inet_rdma_test_link:exercise(A, B).
-
-%% The peer's key is in order, and the native term of this node's link is not: nobody blames the peer.
-keys_without_the_library(_Config) ->
-    ok = inet_rdma_nif:load(),
-    Keys = inet_rdma_keys:new({link, make_ref()}, true),
-    Message = term_to_binary({key, 1, <<1:256>>}),
-    {error, {unknown, _} = Fault} = inet_rdma_keys:handle_received(Keys, fun(_) -> ok end, Message),
-    ?assertMatch({unknown, <<"inet_rdma_nif was loaded anew", _/binary>>, false}, inet_rdma_link_log:ended_by(Fault)).

@@ -103,10 +103,10 @@ defmodule InetRdma.Test.Archive do
     System.cmd(Path.join(tree, "scripts/build-native"), [], env: env, stderr_to_stdout: true)
   end
 
-  @doc "Serves a directory by HTTP: see file_server.py. Gives the server and its address."
-  def serve!(dir) do
-    server = Os.start!("python3", ["-B", Path.join(__DIR__, "file_server.py"), dir])
+  @doc "Serves a directory by HTTP, with a `pem` by HTTPS: see file_server.py. Gives the server and its address."
+  def serve!(dir, pem \\ nil) do
+    server = Os.start!("python3", ["-B", Path.join(__DIR__, "file_server.py"), dir | List.wrap(pem)])
     [_line, port] = Regex.run(~r/^port (\d+)/, List.last(Os.await_line!(server, ~r/^port \d+$/)))
-    {server, "http://127.0.0.1:#{port}"}
+    {server, "#{if pem, do: "https", else: "http"}://127.0.0.1:#{port}"}
   end
 end

@@ -1,20 +1,36 @@
-%% What the suites of the virtual machines share: the devices, what the kernel's RDMA stack holds, nodes on them.
+%% What the suites of the virtual machines share: the devices, what the kernel's RDMA stack holds,
+%% nodes on them.
 -module(inet_rdma_vm).
 
 -include_lib("stdlib/include/assert.hrl").
 
 -export([device/1, nodes_on/3, name_at/3, start_pair/2, stop_pair/1, pair_lives/1, pair/1]).
 -export([call/4, name/1, cast/4, contains/2]).
--export([resources/0, steady_resources/0, resources/1, await_resources/1, await_resources/2, info/2,
-         resumes/2, watch/2]).
+-export([
+    resources/0,
+    steady_resources/0,
+    resources/1,
+    await_resources/1, await_resources/2,
+    info/2,
+    resumes/2,
+    watch/2
+]).
 -export([await_nodedown/3]).
 -export([tls_arguments/1, load_tls/1]).
 -export([cut_tcp/2, shut_tcp/2, shut_tcp_of_link/1]).
--export([stream_both_ways/4, await_stream/2, start_streams/1, is_done/2, stop_streams/1, stop_streams_at/2]).
+-export([
+    stream_both_ways/4,
+    await_stream/2,
+    start_streams/1,
+    is_done/2,
+    stop_streams/1,
+    stop_streams_at/2
+]).
 -export([explained/2]).
 -export_type([resources/0]).
 
-%% Counts of the kernel's objects by device: `#{"rxe_local" => #{"qp" => 1, ...}}'. A device has some of its own.
+%% Counts of the kernel's objects by device: `#{"rxe_local" => #{"qp" => 1, ...}}'. A device has
+%% some of its own.
 -type resources() :: #{string() => #{string() => non_neg_integer()}}.
 
 %% The words of the environment about the devices of this kind, see test/vm/driver.
@@ -31,11 +47,14 @@ words(Variable) ->
 %% Count nodes whose names have this address.
 -spec nodes_on(string(), [string()], inet_rdma_test_node:options()) -> [inet_rdma_test_node:t()].
 nodes_on(Address, Prefixes, Options) ->
-    inet_rdma_test_node:start_all([{Prefix, name_at(Prefix, Address, Options)} || Prefix <- Prefixes]).
+    inet_rdma_test_node:start_all([
+        {Prefix, name_at(Prefix, Address, Options)}
+     || Prefix <- Prefixes
+    ]).
 
-%% Options of a node with this address in its name; over verbs, if they do not say otherwise. What takes a moment
-%% elsewhere may take long in an emulated machine that shares its processor. Left to itself, global would end links that
-%% no case has touched.
+%% Options of a node with this address in its name; over verbs, if they do not say otherwise. What
+%% takes a moment elsewhere may take long in an emulated machine that shares its processor. Left to
+%% itself, global would end links that no case has touched.
 -spec name_at(string(), string(), inet_rdma_test_node:options()) -> inet_rdma_test_node:options().
 name_at(Prefix, Address, Options) ->
     Rdma = maps:get(rdma, Options, [{fabric, verbs}]),
@@ -49,14 +68,22 @@ name_at(Prefix, Address, Options) ->
         ])
     }).
 
-%% For init_per_group: two nodes on a device of this kind, which the group's cases share, as nodes take seconds to start
-%% here.
+%% For init_per_group: two nodes on a device of this kind, which the group's cases share, as nodes
+%% take seconds to start here.
 -spec start_pair(rxe | siw, [{atom(), term()}]) -> [{atom(), term()}].
 start_pair(Kind, Config) ->
     [Device, Ipv4, Ipv6] = device(Kind),
     Before = resources(),
     Pair = nodes_on(Ipv4, ["a", "b"], #{}),
-    [{kind, Kind}, {device, Device}, {ipv4, Ipv4}, {ipv6, Ipv6}, {before, Before}, {pair, Pair} | Config].
+    [
+        {kind, Kind},
+        {device, Device},
+        {ipv4, Ipv4},
+        {ipv6, Ipv6},
+        {before, Before},
+        {pair, Pair}
+        | Config
+    ].
 
 %% For end_per_group. All nodes were ended the hard way or by themselves: nothing of them is left.
 -spec stop_pair([{atom(), term()}]) -> ok.
@@ -67,10 +94,14 @@ stop_pair(Config) ->
 %% For end_per_testcase.
 -spec pair_lives([{atom(), term()}]) -> ok.
 pair_lives(Config) ->
-    [] = [Pid || #{os_pid := Pid} <- proplists:get_value(pair, Config), not inet_rdma_test_os:is_alive(Pid)],
+    [] = [
+        Pid
+     || #{os_pid := Pid} <- proplists:get_value(pair, Config), not inet_rdma_test_os:is_alive(Pid)
+    ],
     ok.
 
-%% The pair of nodes that a group's cases share, connected. While a link is being settled, the kernel's counts change.
+%% The pair of nodes that a group's cases share, connected. While a link is being settled, the
+%% kernel's counts change.
 -spec pair([{atom(), term()}]) -> [inet_rdma_test_node:t()].
 pair(Config) ->
     [A, B] = proplists:get_value(pair, Config),
@@ -99,7 +130,7 @@ info(Node, Peer) ->
 resources() ->
     resources([]).
 
-%% Of the guest that this command line leads to.
+%% The resources of the guest that this command line leads to.
 -spec resources([string()]) -> resources().
 resources(Under) ->
     Output = os:cmd(lists:flatten(lists:join(" ", Under ++ ["rdma", "resource", "show"]))),
@@ -155,19 +186,22 @@ grown(Before, Now) ->
         NowCount > Count
     ].
 
--spec watch(inet_rdma_test_node:t(), inet_rdma_test_node:t()) -> {inet_rdma_test_node:t(), pid(), integer()}.
+-spec watch(inet_rdma_test_node:t(), inet_rdma_test_node:t()) ->
+    {inet_rdma_test_node:t(), pid(), integer()}.
 watch(Node, Peer) ->
     {Node, inet_rdma_test_node:watch(Node, Peer), erlang:monotonic_time(millisecond)}.
 
 %% Waits for it; where all goes well it comes in the time that the tick time allows, BoundMs.
--spec await_nodedown({inet_rdma_test_node:t(), pid(), integer()}, integer(), non_neg_integer()) -> ok.
+-spec await_nodedown({inet_rdma_test_node:t(), pid(), integer()}, integer(), non_neg_integer()) ->
+    ok.
 await_nodedown({Node, Watcher, _}, StartMs, BoundMs) ->
     inet_rdma_test_wait:until({nodedown_at, name(Node)}, BoundMs, fun() ->
         call(Node, inet_rdma_test_watch, seen, [Watcher]) =/= []
     end),
     ct:pal("~p: nodedown after ~b ms", [name(Node), erlang:monotonic_time(millisecond) - StartMs]).
 
-%% Ends the TCP connection of a link that RDMA carries, in the first node: both make it anew, and the link lives on.
+%% Ends the TCP connection of a link that RDMA carries, in the first node: both reconnect, and the
+%% link lives on.
 -spec cut_tcp(inet_rdma_test_node:t(), inet_rdma_test_node:t()) -> ok.
 cut_tcp(A, B) ->
     ok = inet_rdma_test_link:await(A, B, verbs),
@@ -195,10 +229,14 @@ resumes(Node, Peer) ->
 -spec shut_tcp_of_link(node()) -> ok | {error, term()}.
 shut_tcp_of_link(Peer) ->
     [Port] = [Port || {Node, Port} <- erlang:system_info(dist_ctrl), Node =:= Peer],
-    inet_rdma_port:with_socket(Port, inet_tcp, fun(Socket) -> gen_tcp:shutdown(Socket, read_write) end).
+    inet_rdma_port:with_socket(Port, inet_tcp, fun(Socket) ->
+        gen_tcp:shutdown(Socket, read_write)
+    end).
 
 %% Streams of numbered and hashed messages from several senders, both ways.
--spec stream_both_ways([inet_rdma_test_node:t()], inet_rdma_test_stream:kind(), pos_integer(), pos_integer()) -> ok.
+-spec stream_both_ways(
+    [inet_rdma_test_node:t()], inet_rdma_test_stream:kind(), pos_integer(), pos_integer()
+) -> ok.
 stream_both_ways([A, B], Kind, Senders, Count) ->
     AtA = inet_rdma_test_stream:receiver_at(A, Senders, Count),
     AtB = inet_rdma_test_stream:receiver_at(B, Senders, Count),
@@ -248,24 +286,35 @@ stop_streams(Streams) ->
 stop_streams_at(#{node := Node}, Streams) ->
     stop_streams([Stream || {#{node := Receiver}, _} = Stream <- Streams, Receiver =:= Node]).
 
-%% Makes certificates for hosts of these addresses. Returns their directory, and the arguments of a node with TLS.
+%% Makes certificates for hosts of these addresses. Returns their directory, and the arguments of a
+%% node with TLS.
 -spec tls_arguments([string()]) -> {file:filename(), [string()]}.
 tls_arguments(Addresses) ->
-    Directory = filename:join(os:getenv("INET_RDMA_VM_RESULTS"), inet_rdma_test_node:unique("certificates")),
+    Directory = filename:join(
+        os:getenv("INET_RDMA_VM_RESULTS"), inet_rdma_test_node:unique("certificates")
+    ),
     ok = filelib:ensure_dir(filename:join(Directory, "x")),
     ok = inet_rdma_test_certificates:make(Directory, Addresses),
-    {Directory, ["-pa", filename:join(code:lib_dir(ssl), "ebin"),
-                 "-ssl_dist_optfile", inet_rdma_test_certificates:option_file(Directory, good, [])]}.
+    {Directory, [
+        "-pa",
+        filename:join(code:lib_dir(ssl), "ebin"),
+        "-ssl_dist_optfile",
+        inet_rdma_test_certificates:option_file(Directory, good, [])
+    ]}.
 
 %% Loads the modules of TLS, as these take an emulated machine longer than a set-up may last.
 -spec load_tls([inet_rdma_test_node:t()]) -> ok.
 load_tls(Nodes) ->
-    Modules = [list_to_atom(filename:basename(Beam, ".beam")) || Application <- [asn1, crypto, public_key, ssl],
-               Beam <- filelib:wildcard(filename:join([code:lib_dir(Application), "ebin", "*.beam"]))],
+    Modules = [
+        list_to_atom(filename:basename(Beam, ".beam"))
+     || Application <- [asn1, crypto, public_key, ssl],
+        Beam <- filelib:wildcard(filename:join([code:lib_dir(Application), "ebin", "*.beam"]))
+    ],
     _ = [call(Node, code, ensure_modules_loaded, [Modules]) || Node <- Nodes],
     ok.
 
-%% Runs the steps of a case; where they fail, prints what these nodes have logged and recorded about each other.
+%% Runs the steps of a case; where they fail, prints what these nodes have logged and recorded about
+%% each other.
 -spec explained([inet_rdma_test_node:t()], fun(() -> Result)) -> Result.
 explained(Nodes, Steps) ->
     _ = [ok = call(Node, inet_rdma_test_log, install, []) || Node <- Nodes],
@@ -279,6 +328,8 @@ explained(Nodes, Steps) ->
 
 explain(Node, Peer) ->
     ct:pal("~p logged:~n~ts~nand recorded of its links to ~p:~n~ts", [
-        name(Node), lists:join("\n", call(Node, inet_rdma_test_log, lines, [])), name(Peer),
+        name(Node),
+        lists:join("\n", call(Node, inet_rdma_test_log, lines, [])),
+        name(Peer),
         [io_lib:format("~0tp~n", [Event]) || Event <- call(Node, inet_rdma, history, [name(Peer)])]
     ]).

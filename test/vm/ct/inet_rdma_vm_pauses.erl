@@ -1,5 +1,5 @@
-%% The two nodes of test/vm/pauses: one counts in order to the other, across pauses and restored snapshots. What they
-%% see goes to the console, a line each.
+%% The two nodes of test/vm/pauses: one counts in order to the other, across pauses and restored
+%% snapshots. What they see goes to the console, a line each.
 -module(inet_rdma_vm_pauses).
 
 -export([listen/0, count/1]).
@@ -18,7 +18,11 @@ listen() ->
 listen(Last) ->
     receive
         {count, From, N} ->
-            _ = [say("OUT OF ORDER: ~b behind ~b", [N, Last]) || is_integer(Last), N =/= Last + 1],
+            _ =
+                case is_integer(Last) andalso N =/= Last + 1 of
+                    true -> say("OUT OF ORDER: ~b after ~b", [N, Last]);
+                    false -> ok
+                end,
             say("got ~b", [N]),
             From ! {counted, N},
             listen(N);
@@ -35,11 +39,13 @@ count(Peer) ->
     ok = connect(Peer),
     count(Peer, 1).
 
-%% A message to a node or a name that is not there yet is lost, and nothing tells of it.
+%% A message to a node or a name that is not there yet is lost, and nothing reports it.
 connect(Peer) ->
     case net_kernel:connect_node(Peer) andalso rpc:call(Peer, erlang, whereis, [?MODULE]) of
         Listener when is_pid(Listener) -> ok;
-        _ -> receive after 1000 -> connect(Peer) end
+        _ -> receive
+            after 1000 -> connect(Peer)
+            end
     end.
 
 count(Peer, N) ->
@@ -48,7 +54,9 @@ count(Peer, N) ->
         {counted, N} ->
             {Resumes, Fabric} = carried(Peer),
             say("counted ~b, resumes ~p over ~p", [N, Resumes, Fabric]),
-            receive after ?PAUSE_MS -> ok end,
+            receive
+            after ?PAUSE_MS -> ok
+            end,
             count(Peer, N + 1);
         {nodedown, Peer, Info} ->
             say("nodedown ~0tp", [Info]),

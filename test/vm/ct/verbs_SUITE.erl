@@ -1,5 +1,5 @@
-%% Nodes of one machine over an RDMA device: what they say to each other arrives, their ends are noticed and leave
-%% nothing in the kernel.
+%% Nodes of one machine over an RDMA device: what they say to each other arrives, their ends are
+%% noticed and leave nothing in the kernel.
 -module(verbs_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -8,11 +8,27 @@
 -import(inet_rdma_test_link, [disconnect/2, both/4]).
 
 -export([all/0, groups/0, suite/0, init_per_group/2, end_per_group/2, end_per_testcase/2]).
--export([ping_and_calls/1, links_monitors_and_spawns/1, sizes_both_ways/1, order_under_mixed_sizes/1,
-         bulk_goes_through_the_ring/1, simultaneous_connects/1, hundred_connects_leave_nothing/1, streams/1,
-         streams_inside_tls/1, settlement/1, hidden_node_with_an_ipv6_name/1, each_link_has_a_fabric_of_its_own/1,
-         killed_and_back_under_the_same_name/1, crashed_node_is_down_while_it_dumps/1, stopped_nodes_leave_nothing/1,
-         tcp_connection_cut/1, rings_grow_and_shrink/1, streams_land_on_demand/1, landed_bytes_are_handed_over/1]).
+-export([
+    ping_and_calls/1,
+    links_monitors_and_spawns/1,
+    sizes_both_ways/1,
+    order_under_mixed_sizes/1,
+    bulk_goes_through_the_ring/1,
+    simultaneous_connects_leave_one_link/1,
+    hundred_connects_leave_nothing/1,
+    streams_leave_nothing_behind/1,
+    streams_inside_tls/1,
+    a_peer_that_knows_the_token_settles/1,
+    hidden_node_with_an_ipv6_name/1,
+    each_link_has_a_fabric_of_its_own/1,
+    killed_and_back_under_the_same_name/1,
+    crashed_node_is_down_while_it_dumps/1,
+    stopped_nodes_leave_nothing/1,
+    tcp_connection_cut/1,
+    rings_grow_and_shrink/1,
+    streams_land_on_demand/1,
+    landed_bytes_are_handed_over/1
+]).
 
 -define(MB, 1048576).
 -define(TICKTIME_S, 60).
@@ -29,11 +45,25 @@ all() ->
 
 groups() ->
     Cases = [
-        ping_and_calls, links_monitors_and_spawns, sizes_both_ways, order_under_mixed_sizes,
-        bulk_goes_through_the_ring, simultaneous_connects, hundred_connects_leave_nothing, streams,
-        streams_inside_tls, settlement, hidden_node_with_an_ipv6_name, each_link_has_a_fabric_of_its_own,
-        killed_and_back_under_the_same_name, crashed_node_is_down_while_it_dumps, stopped_nodes_leave_nothing,
-        tcp_connection_cut, rings_grow_and_shrink, streams_land_on_demand, landed_bytes_are_handed_over
+        ping_and_calls,
+        links_monitors_and_spawns,
+        sizes_both_ways,
+        order_under_mixed_sizes,
+        bulk_goes_through_the_ring,
+        simultaneous_connects_leave_one_link,
+        hundred_connects_leave_nothing,
+        streams_leave_nothing_behind,
+        streams_inside_tls,
+        a_peer_that_knows_the_token_settles,
+        hidden_node_with_an_ipv6_name,
+        each_link_has_a_fabric_of_its_own,
+        killed_and_back_under_the_same_name,
+        crashed_node_is_down_while_it_dumps,
+        stopped_nodes_leave_nothing,
+        tcp_connection_cut,
+        rings_grow_and_shrink,
+        streams_land_on_demand,
+        landed_bytes_are_handed_over
     ],
     [{rxe, [], Cases}, {siw, [], Cases}].
 
@@ -80,18 +110,30 @@ bulk_goes_through_the_ring(Config) ->
     [
         begin
             ct:pal("~ts~n~p", [Why, Info]),
-            contains(Why,
-                     ["both nodes settled on it", proplists:get_value(device, Config),
-                      proplists:get_value(ipv4, Config)]),
+            contains(
+                Why,
+                [
+                    "both nodes settled on it",
+                    proplists:get_value(device, Config),
+                    proplists:get_value(ipv4, Config)
+                ]
+            ),
             ?assertEqual({verbs, 0, 0}, {Fabric, DirectSent, LandingBuffers}),
-            [?assert(map_get(Key, Info) > 0) || Key <- [sends_posted, post_recv_calls, completions, events_armed]]
+            [
+                ?assert(map_get(Key, Info) > 0)
+             || Key <- [sends_posted, post_recv_calls, completions, events_armed]
+            ]
         end
-     || #{fabric := Fabric, why := Why, direct_bytes_sent := DirectSent,
-          landing_count := LandingBuffers} = Info <- Infos
+     || #{
+            fabric := Fabric,
+            why := Why,
+            direct_bytes_sent := DirectSent,
+            landing_count := LandingBuffers
+        } = Info <- Infos
     ],
     ?assertEqual(2, length(Infos)).
 
-simultaneous_connects(Config) ->
+simultaneous_connects_leave_one_link(Config) ->
     [A, B] = inet_rdma_vm:pair(Config),
     {Counter, ok} = call(A, inet_rdma_test_watch, collisions, []),
     [collide(A, B) || _ <- lists:seq(1, 15)],
@@ -110,18 +152,28 @@ hundred_connects_leave_nothing(Config) ->
     cycles(A, B, 5),
     apart(A, B),
     Resources = inet_rdma_vm:steady_resources(),
-    Footprints = [{Node, inet_rdma_test_os:footprint(OsPid)} || #{os_pid := OsPid} = Node <- [A, B]],
+    Footprints = [
+        {Node, inet_rdma_test_os:footprint(OsPid)}
+     || #{os_pid := OsPid} = Node <- [A, B]
+    ],
     cycles(A, B, 100),
     apart(A, B),
     inet_rdma_vm:await_resources(Resources),
-    [inet_rdma_test_os:await_footprint(OsPid, Before) || {#{os_pid := OsPid}, Before} <- Footprints],
-    ct:pal("~p~n~p", [maps:get(proplists:get_value(device, Config), Resources), [F || {_, F} <- Footprints]]).
+    [
+        inet_rdma_test_os:await_footprint(OsPid, Before)
+     || {#{os_pid := OsPid}, Before} <- Footprints
+    ],
+    ct:pal("~p~n~p", [
+        maps:get(proplists:get_value(device, Config), Resources), [F || {_, F} <- Footprints]
+    ]).
 
 %% What global has to say to a node that was up for a moment may connect the two once more.
 apart(A, B) ->
     inet_rdma_test_wait:until({apart, name(A), name(B)}, 30000, fun() ->
         disconnect(A, B),
-        receive after 2000 -> ok end,
+        receive
+        after 2000 -> ok
+        end,
         not lists:member(name(B), call(A, erlang, nodes, [connected]))
     end).
 
@@ -130,18 +182,29 @@ cycles(A, B, Count) ->
     disconnect(A, B),
     [
         begin
-            {X, Y} = case I rem 2 of 0 -> {A, B}; 1 -> {B, A} end,
-            Size = case I rem 10 of 0 -> 200000; _ -> 100 end,
+            {X, Y} =
+                case I rem 2 of
+                    0 -> {A, B};
+                    1 -> {B, A}
+                end,
+            Size =
+                case I rem 10 of
+                    0 -> 200000;
+                    _ -> 100
+                end,
             ok = call(X, inet_rdma_test_data, send_and_compare, [name(Y), [Size]]),
             disconnect(X, Y)
         end
      || I <- lists:seq(1, Count)
     ].
 
-streams(Config) ->
+streams_leave_nothing_behind(Config) ->
     [A, B] = inet_rdma_vm:pair(Config),
     Before = inet_rdma_vm:resources(),
-    Ends = [stream(A, B, proplists:get_value(Address, Config)) || _ <- [first, again], Address <- [ipv4, ipv6]],
+    Ends = [
+        stream(A, B, proplists:get_value(Address, Config))
+     || _ <- [first, again], Address <- [ipv4, ipv6]
+    ],
     ?assertEqual([], [End || End <- Ends, End =/= closed]),
     inet_rdma_vm:await_resources(Before).
 
@@ -152,7 +215,11 @@ stream(A, B, Address) ->
     Waiting = self(),
     Accepting = spawn_link(fun() -> Waiting ! {accepted, do(A, Listener, accept_end, [])} end),
     {ok, Client} = call(B, inet_rdma_test_end, connect, [Ip, Port, Options]),
-    {ok, Server} = receive {accepted, Accepted} -> Accepted after 60000 -> error({never_accepted, Accepting}) end,
+    {ok, Server} =
+        receive
+            {accepted, Accepted} -> Accepted
+        after 60000 -> error({never_accepted, Accepting})
+        end,
     ?assertEqual({ok, {verbs, Ip, Port}}, do(B, Client, peername, [])),
     ?assertEqual({ok, {verbs, Ip, Port}}, do(A, Server, sockname, [])),
     {ok, Own} = do(B, Client, sockname, []),
@@ -177,25 +244,37 @@ stream(A, B, Address) ->
     [ok = do(Node, End, stop, []) || {Node, End} <- [{A, Server}, {B, Client}, {A, Listener}]],
     Closed.
 
-%% Encrypted by records; zero_copy has no part in that. New keys go over the TLS connection meanwhile.
+%% Encrypted by records; zero_copy has no part in that. Both sides derive new keys meanwhile.
 streams_inside_tls(Config) ->
     [A, B] = inet_rdma_vm:pair(Config),
-    Directory = filename:join(proplists:get_value(priv_dir, Config), inet_rdma_test_node:unique("certificates")),
+    Directory = filename:join(
+        proplists:get_value(priv_dir, Config), inet_rdma_test_node:unique("certificates")
+    ),
     ok = filelib:ensure_dir(filename:join(Directory, "x")),
     ok = inet_rdma_test_certificates:make(Directory, ["localhost"]),
-    Tls = [{certfile, filename:join(Directory, "good.pem")}, {keyfile, filename:join(Directory, "good.key")},
-           {cacertfile, filename:join(Directory, "ca.pem")}, {verify, verify_peer}],
+    Tls = [
+        {certfile, filename:join(Directory, "good.pem")},
+        {keyfile, filename:join(Directory, "good.key")},
+        {cacertfile, filename:join(Directory, "ca.pem")},
+        {verify, verify_peer}
+    ],
     Listening = [{fail_if_no_peer_cert, true} | Tls],
     Connecting = [{server_name_indication, "localhost"} | Tls],
     %% As the accepting side does: librdmacm keeps each device open that it has looked at.
-    {ok, _} = call(A, inet_rdma_nif, verbs_addresses, [call(A, inet_rdma_test_settle, addresses, [])]),
+    {ok, _} = call(A, inet_rdma_nif, verbs_addresses, [
+        call(A, inet_rdma_test_settle, addresses, [])
+    ]),
     Before = inet_rdma_vm:resources(),
     [
         begin
             Options = [{fabric, verbs}, {zero_copy, ZeroCopy}, {rekey_bytes, 262144}],
             {ok, Ip} = inet:parse_address(proplists:get_value(Address, Config)),
-            {ok, Port, Listener} = call(A, inet_rdma_test_end, listen, [0, [{ip, Ip}, {tls, Listening} | Options]]),
-            {ok, Client} = call(B, inet_rdma_test_end, connect, [Ip, Port, [{tls, Connecting} | Options]]),
+            {ok, Port, Listener} = call(A, inet_rdma_test_end, listen, [
+                0, [{ip, Ip}, {tls, Listening} | Options]
+            ]),
+            {ok, Client} = call(B, inet_rdma_test_end, connect, [
+                Ip, Port, [{tls, Connecting} | Options]
+            ]),
             {ok, Server} = do(A, Listener, accept_end, []),
             ?assertMatch({ok, {verbs, _, _}}, do(B, Client, peername, [])),
             [
@@ -211,12 +290,14 @@ streams_inside_tls(Config) ->
             ct:pal("~p", [Infos]),
             [
                 begin
-                    ?assertMatch(#{fabric := verbs, direct_bytes_sent := 0, direct_bytes_received := 0}, Info),
+                    ?assertMatch(
+                        #{fabric := verbs, direct_bytes_sent := 0, direct_bytes_received := 0}, Info
+                    ),
                     ?assertNotEqual(none, map_get(cipher, Info))
                 end
              || Info <- Infos
             ],
-            %% One more key for each direction, at least, comes behind each of these transfers.
+            %% One more key for each direction, at least, comes after each of these transfers.
             inet_rdma_test_wait:until(new_keys, 60000, fun() ->
                 [
                     begin
@@ -227,21 +308,28 @@ streams_inside_tls(Config) ->
                  || {Sender, From, Receiver, To} <- [{A, Server, B, Client}, {B, Client, A, Server}]
                 ],
                 Keys = [do(Node, End, info, []) || {Node, End} <- [{A, Server}, {B, Client}]],
-                Generations = [{Own, Peers} || #{key_generation := Own, peer_key_generation := Peers} <- Keys],
-                lists:all(fun({Own, Peers}) -> Own >= 5 andalso Peers >= 5 end, Generations) orelse Generations
+                Generations = [
+                    {Own, Peers}
+                 || #{key_generation := Own, peer_key_generation := Peers} <- Keys
+                ],
+                lists:all(fun({Own, Peers}) -> Own >= 5 andalso Peers >= 5 end, Generations) orelse
+                    Generations
             end),
             ok = do(B, Client, send, [<<"the last">>]),
             ok = do(B, Client, close, []),
             ?assertEqual({ok, <<"the last">>}, do(A, Server, recv, [8])),
             ?assertEqual({error, closed}, do(A, Server, recv, [0])),
-            [ok = do(Node, End, stop, []) || {Node, End} <- [{A, Server}, {B, Client}, {A, Listener}]]
+            [
+                ok = do(Node, End, stop, [])
+             || {Node, End} <- [{A, Server}, {B, Client}, {A, Listener}]
+            ]
         end
      || {ZeroCopy, Address} <- [{auto, ipv4}, {always, ipv6}]
     ],
     inet_rdma_vm:await_resources(Before).
 
 %% A listener for the peer that knows a token, on an address of a device or on all.
-settlement(Config) ->
+a_peer_that_knows_the_token_settles(Config) ->
     [A, B] = inet_rdma_vm:pair(Config),
     Here = call(A, inet_rdma_test_settle, addresses, []),
     {ok, OfDevices} = call(A, inet_rdma_nif, verbs_addresses, [Here]),
@@ -252,8 +340,12 @@ settlement(Config) ->
     ?assertEqual([], Ours -- OfDevices),
     ?assertEqual([], OfDevices -- Here),
     %% Loopback, link-local, and an interface without an RDMA device.
-    ?assertEqual([], [Address || Address <- OfDevices, Prefix <- ["127.", "::1", "fe80:", "10.9.2."],
-                                 string:prefix(Address, Prefix) =/= nomatch]),
+    ?assertEqual([], [
+        Address
+     || Address <- OfDevices,
+        Prefix <- ["127.", "::1", "fe80:", "10.9.2."],
+        string:prefix(Address, Prefix) =/= nomatch
+    ]),
     [settle(A, B, On, Address) || Address <- Ours, On <- [<<>>, Address]],
     {Nobody, _} = call(A, inet_rdma_test_settle, expect, [verbs, <<>>, 1, 100]),
     ?assertEqual({error, etimedout}, call(A, inet_rdma_test_settle, result, [Nobody])),
@@ -262,7 +354,9 @@ settlement(Config) ->
 settle(A, B, On, Address) ->
     Token = rand:uniform(1 bsl 64 - 2) + 1,
     {Pid, Port} = call(A, inet_rdma_test_settle, expect, [verbs, On, Token, 60000]),
-    Connect = fun(Of) -> call(B, inet_rdma_test_settle, connect, [verbs, Address, Port, Of, 60000]) end,
+    Connect = fun(Of) ->
+        call(B, inet_rdma_test_settle, connect, [verbs, Address, Port, Of, 60000])
+    end,
     Resources = inet_rdma_vm:resources(),
     {{error, Reason}, []} = Connect(Token bxor 1),
     ct:pal("~p", [Reason]),
@@ -311,16 +405,21 @@ each_link_has_a_fabric_of_its_own(Config) ->
     ],
     ct:pal("~ts", [lists:join("\n", Whys)]),
     [contains(Why, ["the option fabric of "]) || Why <- lists:nthtail(4, Whys)],
-    [ok = call(C, inet_rdma_test_data, echo_and_compare, [name(Peer), [0, 1000, 200000]]) || Peer <- [A, D]],
+    [
+        ok = call(C, inet_rdma_test_data, echo_and_compare, [name(Peer), [0, 1000, 200000]])
+     || Peer <- [A, D]
+    ],
     ok = call(A, inet_rdma_test_data, echo_and_compare, [name(D), [0, 1000, 200000]]),
     [inet_rdma_test_node:stop(Node) || Node <- [C, D]],
     inet_rdma_test_node:await_nodes(A, [name(B)]).
 
-%% With streams both ways, so that the queues are full. Nobody but A connects to C: whoever is about to when it is
-%% killed waits for as long as connecting may take.
+%% With streams both ways, so that the queues are full. Nobody but A connects to C: whoever is about
+%% to when it is killed waits for as long as connecting may take.
 killed_and_back_under_the_same_name(Config) ->
     [A, B] = inet_rdma_vm:pair(Config),
-    Options = inet_rdma_test_node:alone(inet_rdma_vm:name_at("c", proplists:get_value(ipv4, Config), #{})),
+    Options = inet_rdma_test_node:alone(
+        inet_rdma_vm:name_at("c", proplists:get_value(ipv4, Config), #{})
+    ),
     Before = inet_rdma_vm:resources(),
     [
         begin
@@ -336,20 +435,25 @@ killed_and_back_under_the_same_name(Config) ->
             inet_rdma_test_node:kill(C),
             inet_rdma_vm:await_nodedown(Watched, StartMs, ?TICKTIME_S * 1250),
             inet_rdma_test_node:await_nodes(A, [name(B)]),
-            [true = call(A, erlang, exit, [Pid, kill]) || Pid <- [call(A, erlang, whereis, [AtA]) | Senders]],
+            [
+                true = call(A, erlang, exit, [Pid, kill])
+             || Pid <- [call(A, erlang, whereis, [AtA]) | Senders]
+            ],
             inet_rdma_vm:await_resources(Before)
         end
      || _ <- [first, again]
     ].
 
-%% The crash dump goes into a pipe that is not read: the process lives on, and its queue pair with it. Nothing but the
-%% crash may end the link.
+%% The crash dump goes into a pipe that is not read: the process lives on, and its queue pair with
+%% it. Nothing but the crash may end the link.
 crashed_node_is_down_while_it_dumps(Config) ->
     [_, _] = inet_rdma_vm:pair(Config),
     Before = inet_rdma_vm:resources(),
     Named = fun(Prefix, More) ->
         Args = ["-kernel", "net_ticktime", integer_to_list(?CRASH_TICKTIME_S)],
-        Options = inet_rdma_vm:name_at(Prefix, proplists:get_value(ipv4, Config), More#{args => Args}),
+        Options = inet_rdma_vm:name_at(Prefix, proplists:get_value(ipv4, Config), More#{
+            args => Args
+        }),
         {Prefix, inet_rdma_test_node:alone(Options)}
     end,
     Dumps = inet_rdma_test_os:endless_dump(proplists:get_value(priv_dir, Config)),
@@ -370,10 +474,14 @@ stopped_nodes_leave_nothing(Config) ->
     [A, B] = inet_rdma_vm:pair(Config),
     Ipv4 = proplists:get_value(ipv4, Config),
     Before = inet_rdma_vm:resources(),
-    Late = inet_rdma_test_node:start("late", (inet_rdma_vm:name_at("late", Ipv4, #{}))#{name => none}),
-    %% As an accepting side does, which it is where global of B connects first: librdmacm keeps each device open that it
-    %% has looked at.
-    {ok, _} = call(Late, inet_rdma_nif, verbs_addresses, [call(Late, inet_rdma_test_settle, addresses, [])]),
+    Late = inet_rdma_test_node:start("late", (inet_rdma_vm:name_at("late", Ipv4, #{}))#{
+        name => none
+    }),
+    %% As an accepting side does, which it is where global of B connects first: librdmacm keeps each
+    %% device open that it has looked at.
+    {ok, _} = call(Late, inet_rdma_nif, verbs_addresses, [
+        call(Late, inet_rdma_test_settle, addresses, [])
+    ]),
     Name = list_to_atom(inet_rdma_test_node:unique("late") ++ "@" ++ Ipv4),
     Start = fun() ->
         {ok, _} = call(Late, net_kernel, start, [[Name, longnames]]),
@@ -383,7 +491,9 @@ stopped_nodes_leave_nothing(Config) ->
         ok = call(A, inet_rdma_test_data, send_and_compare, [name(Named), [?MB]])
     end,
     %% The process may keep the device open; what it had made there is gone.
-    Open = maps:map(fun(_Device, #{"ctx" := Contexts} = Counts) -> Counts#{"ctx" := Contexts + 1} end, Before),
+    Open = maps:map(
+        fun(_Device, #{"ctx" := Contexts} = Counts) -> Counts#{"ctx" := Contexts + 1} end, Before
+    ),
     Stop = fun() ->
         ok = call(Late, net_kernel, stop, []),
         inet_rdma_test_node:await_nodes(A, [name(B)]),
@@ -402,16 +512,22 @@ stopped_nodes_leave_nothing(Config) ->
     inet_rdma_test_node:await_nodes(A, [name(B)]),
     inet_rdma_vm:await_resources(Before).
 
-%% The TCP connection of a link over verbs is made anew, and verbs carries on.
+%% The TCP connection of a link over verbs is replaced, and verbs carries the link.
 tcp_connection_cut(Config) ->
     Pair = inet_rdma_vm:pair(Config),
-    [begin ok = inet_rdma_test_node:connect(A, B), inet_rdma_vm:cut_tcp(A, B) end
-     || [A, B] <- [Pair, lists:reverse(Pair)]],
+    [
+        begin
+            ok = inet_rdma_test_node:connect(A, B),
+            inet_rdma_vm:cut_tcp(A, B)
+        end
+     || [A, B] <- [Pair, lists:reverse(Pair)]
+    ],
     [A, B] = inet_rdma_vm:pair(Config),
     ok = inet_rdma_test_link:await(A, B, verbs),
     ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1000, 200000]]).
 
-%% An idle link pins little; bulk brings a larger ring and more staging memory, which go when it ends.
+%% An idle link pins little; bulk brings a larger ring and more staging memory, which go when it
+%% ends.
 rings_grow_and_shrink(Config) ->
     [A, B] = inet_rdma_vm:pair(Config),
     await_idle([{A, B}, {B, A}]),
@@ -425,11 +541,23 @@ rings_grow_and_shrink(Config) ->
 await_idle(Links) ->
     inet_rdma_test_wait:until(rings_are_small, 60000, fun() ->
         Infos = [inet_rdma_vm:info(X, Y) || {X, Y} <- Links],
-        ct:pal("~p",
-               [[{Ring, Pinned, All}
-                 || #{ring_size_bytes := Ring, pinned_bytes := Pinned, node_pinned_bytes := All} <- Infos]]),
-        lists:all(fun(#{ring_size_bytes := Ring, pinned_bytes := Pinned}) -> Ring =:= 65536
-                  andalso Pinned =< 262144 end, Infos)
+        ct:pal(
+            "~p",
+            [
+                [
+                    {Ring, Pinned, All}
+                 || #{ring_size_bytes := Ring, pinned_bytes := Pinned, node_pinned_bytes := All} <-
+                        Infos
+                ]
+            ]
+        ),
+        lists:all(
+            fun(#{ring_size_bytes := Ring, pinned_bytes := Pinned}) ->
+                Ring =:= 65536 andalso
+                    Pinned =< 262144
+            end,
+            Infos
+        )
     end).
 
 %% Landing buffers of a stream come with bulk and go after it.
@@ -441,7 +569,9 @@ streams_land_on_demand(Config) ->
     {ok, Connected} = call(A, inet_rdma_test_end, connect, [Ip, Port, Options]),
     {ok, Accepted} = inet_rdma_test_pair:do(Listening, accept_end, []),
     {X, Y} = {{A, Connected}, {B, Accepted}},
-    #{landing_state := unused, landing_count := 0, pinned_bytes := Pinned} = inet_rdma_test_pair:do(Y, info, []),
+    #{landing_state := unused, landing_count := 0, pinned_bytes := Pinned} = inet_rdma_test_pair:do(
+        Y, info, []
+    ),
     ?assert(Pinned =< 262144),
     inet_rdma_test_wait:until(bulk_lands, 60000, fun() ->
         ok = inet_rdma_test_pair:transfer(X, Y, 2 * ?MB),
@@ -459,15 +589,21 @@ streams_land_on_demand(Config) ->
     [inet_rdma_test_pair:do(End, stop, []) || End <- [X, Y, Listening]],
     ok.
 
-%% rxe has memory windows, siw has none: without them the peer could change what was handed over as it lies. Those of
-%% rxe are used where the user says so: a peer could make its kernel panic.
+%% rxe has memory windows, siw has none: without them the peer could change what was handed over as
+%% it lies. Those of rxe are used where the user says so: a peer could make its kernel panic.
 landed_bytes_are_handed_over(Config) ->
-    Windows = case proplists:get_value(kind, Config) of rxe -> windows; siw -> none end,
+    Windows =
+        case proplists:get_value(kind, Config) of
+            rxe -> windows;
+            siw -> none
+        end,
     [
         begin
             {Safeguard, Packets} = hand_over(Config, ZeroCopy),
             ct:pal("~p: ~p, ~b packets", [ZeroCopy, Safeguard, Packets]),
-            ?assertEqual({ZeroCopy, Expected, Expected =/= none}, {ZeroCopy, Safeguard, Packets > 0})
+            ?assertEqual(
+                {ZeroCopy, Expected, Expected =/= none}, {ZeroCopy, Safeguard, Packets > 0}
+            )
         end
      || {ZeroCopy, Expected} <- [{auto, none}, {windows, Windows}, {always, trusted}, {never, none}]
     ].

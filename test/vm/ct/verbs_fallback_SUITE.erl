@@ -1,5 +1,5 @@
-%% Nodes of one machine whose links or streams cannot use an RDMA device, or may not use all of it: they stay on TCP or
-%% are refused, and both nodes say why and what to do.
+%% Nodes of one machine whose links or streams cannot use an RDMA device, or may not use all of it:
+%% they stay on TCP or are refused, and both nodes say why and what to do.
 -module(verbs_fallback_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -8,9 +8,17 @@
 -import(inet_rdma_test_link, [disconnect/2]).
 
 -export([all/0, groups/0, suite/0, init_per_group/2, end_per_group/2, end_per_testcase/2]).
--export([refused_streams_say_what_to_do/1, no_device_files/1, forbidden_device_files/1, too_little_locked_memory/1,
-         pinned_memory_is_bounded/1, required_without_a_device/1, wrong_cookie/1, device_removed/1,
-         device_removed_under_tls/1]).
+-export([
+    refused_streams_say_what_to_do/1,
+    no_device_files/1,
+    forbidden_device_files/1,
+    too_little_locked_memory/1,
+    pinned_memory_is_bounded/1,
+    required_without_a_device/1,
+    a_wrong_cookie_is_refused_and_logged/1,
+    a_removed_device_leaves_the_link_on_tcp/1,
+    device_removed_under_tls/1
+]).
 
 -define(MB, 1048576).
 
@@ -22,8 +30,14 @@ all() ->
 
 groups() ->
     Cases = [
-        refused_streams_say_what_to_do, no_device_files, forbidden_device_files, too_little_locked_memory,
-        pinned_memory_is_bounded, required_without_a_device, wrong_cookie, device_removed,
+        refused_streams_say_what_to_do,
+        no_device_files,
+        forbidden_device_files,
+        too_little_locked_memory,
+        pinned_memory_is_bounded,
+        required_without_a_device,
+        a_wrong_cookie_is_refused_and_logged,
+        a_removed_device_leaves_the_link_on_tcp,
         device_removed_under_tls
     ],
     [{rxe, [], Cases}, {siw, [], Cases}].
@@ -51,7 +65,9 @@ refused_streams_say_what_to_do(Config) ->
     {econnrefused, _} = Connect(Ipv4, [{fabric, verbs}]),
     {{no_route, _}, Loopback} = Connect("127.0.0.1", [{fabric, verbs}]),
     contains(Loopback, ["127.0.0.1", "no RDMA device has an address in its network", "rdma link"]),
-    {{no_route, _}, NoRdma} = Connect("10.9.2." ++ lists:last(string:lexemes(Ipv4, ".")), [{fabric, verbs}]),
+    {{no_route, _}, NoRdma} = Connect("10.9.2." ++ lists:last(string:lexemes(Ipv4, ".")), [
+        {fabric, verbs}
+    ]),
     contains(NoRdma, ["no RDMA device has an address in its network", "rdma link"]),
     {{no_route, _}, NoRoute} = Connect("192.0.2.1", [{fabric, verbs}]),
     contains(NoRoute, ["no route"]),
@@ -60,8 +76,11 @@ refused_streams_say_what_to_do(Config) ->
     ok = do(A, Shm, stop, []).
 
 no_device_files(Config) ->
-    stays_on_tcp(Config, #{under => hidden_device_files()},
-                 ["/dev/infiniband/rdma_cm", "modprobe rdma_ucm", "--device=/dev/infiniband"]).
+    stays_on_tcp(
+        Config,
+        #{under => hidden_device_files()},
+        ["/dev/infiniband/rdma_cm", "modprobe rdma_ucm", "--device=/dev/infiniband"]
+    ).
 
 hidden_device_files() ->
     ["unshare", "-m", "sh", "-c", "mount -t tmpfs none /dev/infiniband && exec \"$@\"", "sh"].
@@ -82,8 +101,10 @@ forbidden_device_files(Config) ->
 %% The options of a node that runs as a user without rights, behind this shell command.
 as_nobody(First) ->
     Code = filename:join("/run", inet_rdma_test_node:unique("code")),
-    Script = First ++
-        "cd /; export HOME=/; exec setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps=-all \"$@\"",
+    Script =
+        First ++
+            "cd /; export HOME=/; exec setpriv --reuid 65534 --regid 65534 --clear-groups "
+            "--inh-caps=-all \"$@\"",
     #{under => ["sh", "-c", Script, "sh"], code => inet_rdma_test_node:copy_code(Code)}.
 
 %% Root may lock as much as it likes, whatever the limit is.
@@ -92,7 +113,9 @@ too_little_locked_memory(Config) ->
     stays_on_tcp(Config, Limited, ["of 65536 bytes", "ulimit -l", "pinned_max_bytes"]),
     %% The node would pin more than the kernel allows.
     Bold = [{fabric, verbs}, {pinned_max_bytes, 1 bsl 30}],
-    stays_on_tcp(Config, Limited#{rdma => Bold}, ["65536 bytes", "ulimit -l", "LimitMEMLOCK", "ring_bytes"]),
+    stays_on_tcp(Config, Limited#{rdma => Bold}, [
+        "65536 bytes", "ulimit -l", "LimitMEMLOCK", "ring_bytes"
+    ]),
     %% So little that the limit suffices.
     [A, B] = inet_rdma_vm:pair(Config),
     Small = [{fabric, verbs}, {ring_bytes, 4096}, {receive_slots, 16}],
@@ -102,7 +125,7 @@ too_little_locked_memory(Config) ->
     inet_rdma_test_node:stop(N),
     inet_rdma_test_node:await_nodes(A, [name(B)]).
 
-%% 64 KB hold no link, 8 MiB hold links and rings that stay small where there is no more.
+%% 64 KB hold no link, 8 MiB hold links and rings that stay small where there is no room.
 pinned_memory_is_bounded(Config) ->
     [A, B] = inet_rdma_vm:pair(Config),
     Bounded = fun(Bytes) -> [{fabric, verbs}, {pinned_max_bytes, Bytes}] end,
@@ -123,12 +146,14 @@ pinned_memory_is_bounded(Config) ->
      || {Bytes, Expected} <- [{1 bsl 18, 65536}, {8 bsl 20, 524288}, {1 bsl 60, 524288}]
     ].
 
-%% The link of A and a node with these options is up over TCP whichever connects, and both nodes say why in these words.
-%% What was made for the attempt is freed.
+%% The link of A and a node with these options is up over TCP whichever connects, and both nodes say
+%% why in these words. What was made for the attempt is freed.
 stays_on_tcp(Config, Options, Words) ->
     [A, B] = inet_rdma_vm:pair(Config),
     %% A process keeps the devices open that it has opened once.
-    Before = maps:map(fun(_Device, Counts) -> maps:remove("ctx", Counts) end, inet_rdma_vm:resources()),
+    Before = maps:map(
+        fun(_Device, Counts) -> maps:remove("ctx", Counts) end, inet_rdma_vm:resources()
+    ),
     N = node_alone(Config, Options),
     [
         begin
@@ -153,8 +178,11 @@ stays_on_tcp(Config, Options, Words) ->
 
 %% A node that global of B does not connect to A again when a case has disconnected the two.
 node_alone(Config, Options) ->
-    [N] = inet_rdma_vm:nodes_on(proplists:get_value(ipv4, Config), ["n"],
-                                inet_rdma_test_node:alone(Options#{args => []})),
+    [N] = inet_rdma_vm:nodes_on(
+        proplists:get_value(ipv4, Config),
+        ["n"],
+        inet_rdma_test_node:alone(Options#{args => []})
+    ),
     N.
 
 %% No link at all then, with the reason on both nodes.
@@ -162,16 +190,25 @@ required_without_a_device(Config) ->
     [A, B] = inet_rdma_vm:pair(Config),
     ok = call(A, inet_rdma_test_log, install, []),
     Required = [{fabric, verbs}, {required, true}],
-    {0, Output} = run(Config, "choosy", #{under => hidden_device_files(), rdma => Required}, ping(pang, A)),
+    {0, Output} = run(
+        Config, "choosy", #{under => hidden_device_files(), rdma => Required}, ping(pang, A)
+    ),
     contains(Output, ["required", "/dev/infiniband/rdma_cm", atom_to_list(name(A))]),
     inet_rdma_test_wait:until(refusal_is_logged, 10000, fun() ->
         Lines = call(A, inet_rdma_test_log, lines, []),
-        [] =/= [Line || Line <- Lines, Word <- ["required"], string:find(Line, "choosy") =/= nomatch,
-                        string:find(Line, Word) =/= nomatch, string:find(Line, "/dev/infiniband/rdma_cm") =/= nomatch]
+        [] =/=
+            [
+                Line
+             || Line <- Lines,
+                Word <- ["required"],
+                string:find(Line, "choosy") =/= nomatch,
+                string:find(Line, Word) =/= nomatch,
+                string:find(Line, "/dev/infiniband/rdma_cm") =/= nomatch
+            ]
     end),
     ?assertEqual([name(B)], call(A, erlang, nodes, [])).
 
-wrong_cookie(Config) ->
+a_wrong_cookie_is_refused_and_logged(Config) ->
     [A, B] = inet_rdma_vm:pair(Config),
     ok = call(A, inet_rdma_test_log, install, []),
     {0, _} = run(Config, "stranger", #{cookie => "another"}, ping(pang, A)),
@@ -181,25 +218,36 @@ wrong_cookie(Config) ->
     ?assertEqual([name(B)], call(A, erlang, nodes, [])).
 
 %% With streams both ways. The device is another one than that of the pair, which stays connected.
-device_removed(Config) -> device_removed(Config, [], []).
+a_removed_device_leaves_the_link_on_tcp(Config) -> device_removed(Config, [], []).
 
 %% The bytes in the device's queues are records, which say less than they are long.
 device_removed_under_tls(Config) ->
     {Directory, Tls} = inet_rdma_vm:tls_arguments(["10.9.7.1"]),
-    device_removed(Config, [{security, tls}, {survive_ms, 120000}], ["-kernel", "net_ticktime", "240" | Tls]),
+    device_removed(Config, [{security, tls}, {survive_ms, 120000}], [
+        "-kernel", "net_ticktime", "240" | Tls
+    ]),
     ok = file:del_dir_r(Directory).
 
 device_removed(Config, Rdma, Args) ->
     [A, B] = inet_rdma_vm:pair(Config),
     Kind = atom_to_list(proplists:get_value(kind, Config)),
     [] = os:cmd(
-        "ip link add going type dummy && ip link set going arp on up && ip addr add 10.9.7.1/24 dev going && "
+        "ip link add going type dummy && ip link set going arp on up && ip addr add 10.9.7.1/24 "
+        "dev going && "
         "rdma link add going_rdma type " ++ Kind ++ " netdev going"
     ),
-    Going = [C, D] = inet_rdma_vm:nodes_on("10.9.7.1", ["c", "d"], inet_rdma_test_node:alone(#{
-        rdma => [{fabric, verbs}, {fallback_retry_ms, 1000} | Rdma], args => Args
-    })),
-    _ = [ok = inet_rdma_vm:load_tls(Going) || Args =/= []],
+    Going =
+        [C, D] = inet_rdma_vm:nodes_on(
+            "10.9.7.1",
+            ["c", "d"],
+            inet_rdma_test_node:alone(#{
+                rdma => [{fabric, verbs}, {fallback_retry_ms, 1000} | Rdma], args => Args
+            })
+        ),
+    case Args =/= [] of
+        true -> ok = inet_rdma_vm:load_tls(Going);
+        false -> ok
+    end,
     inet_rdma_vm:explained(Going, fun() -> link_outlives_the_device(C, D) end),
     [inet_rdma_test_node:stop(Node) || Node <- Going],
     ?assertEqual([name(B)], call(A, erlang, nodes, [])).
@@ -222,7 +270,9 @@ link_outlives_the_device(C, D) ->
     [ok = inet_rdma_test_link:await(X, Y, tcp) || {X, Y} <- [{C, D}, {D, C}]],
     [[] = call(Node, inet_rdma_test_watch, seen, [Watcher]) || {Node, Watcher, _} <- Watched],
     inet_rdma_test_wait:until(removal_is_logged, 10000, fun() ->
-        lists:any(fun(Node) -> call(Node, inet_rdma_test_log, contains, ["device was removed"]) end, Going)
+        lists:any(
+            fun(Node) -> call(Node, inet_rdma_test_log, contains, ["device was removed"]) end, Going
+        )
     end),
     #{fabric := Fabric, why := WhyNow} = inet_rdma_vm:info(C, D),
     ct:pal("~p: ~ts", [Fabric, WhyNow]),
@@ -245,7 +295,9 @@ run(Config, Prefix, Options, Expression) ->
     Address = proplists:get_value(ipv4, Config),
     %% What was logged is written before the node halts.
     Flushed = Expression ++ ", logger_std_h:filesync(default)",
-    {Status, Output} = inet_rdma_test_node:run(Prefix, inet_rdma_vm:name_at(Prefix, Address, Options), Flushed),
+    {Status, Output} = inet_rdma_test_node:run(
+        Prefix, inet_rdma_vm:name_at(Prefix, Address, Options), Flushed
+    ),
     ct:pal("exit status ~p~n~ts", [Status, Output]),
     {Status, Output}.
 

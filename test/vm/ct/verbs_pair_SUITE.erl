@@ -1,5 +1,6 @@
-%% Nodes of two machines over an RDMA device: what they say to each other arrives, also over a bad link; a link or a
-%% machine that is gone is noticed within the tick time, and leaves nothing behind.
+%% Nodes of two machines over an RDMA device: what they say to each other arrives, also over a bad
+%% link; a link or a machine that is gone is noticed within the tick time, and leaves nothing
+%% behind.
 -module(verbs_pair_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -7,25 +8,42 @@
 -import(inet_rdma_vm, [contains/2, start_streams/1, is_done/2, stop_streams/1, stop_streams_at/2]).
 
 -export([all/0, groups/0, suite/0, init_per_group/2, end_per_group/2, end_per_testcase/2]).
--export([calls_and_sizes_both_ways/1, order_both_ways/1, lossy_link/1, slow_link/1, very_slow_link/1]).
--export([short_cut/1, interface_down_and_up/1, cut_of_one_network/1, cut_while_senders_wait/1, long_cut/1]).
+-export([
+    calls_and_sizes_both_ways/1,
+    order_both_ways/1,
+    a_lossy_link_stays_connected/1,
+    a_slow_link_stays_connected/1,
+    very_slow_link/1
+]).
+-export([
+    a_short_cut_ends_no_link/1,
+    interface_down_and_up/1,
+    cut_of_one_network/1,
+    cut_while_senders_wait/1,
+    a_long_cut_ends_the_link_by_its_ticks/1
+]).
 -export([tcp_connection_cut/1, killed_and_back/1]).
--export([tcp_blocked/1, devices_cut_off/1, device_that_does_not_answer/1]).
+-export([
+    a_queue_pair_carries_while_tcp_is_blocked/1,
+    devices_cut_off/1,
+    device_that_does_not_answer/1
+]).
 -export([devices_beside_the_nodes_network/1, tls_hides_what_is_said/1, guest_2_loses_power/1]).
 
 -define(MB, 1048576).
 -define(OTHER, "guest2").
-%% Of a network without RDMA devices.
+%% Addresses of a network without RDMA devices.
 -define(OWN_MANAGEMENT, "10.9.2.1").
 -define(THEIR_MANAGEMENT, "10.9.2.2").
 %% The interfaces of the devices of both kinds.
 -define(INTERFACES, ["eth0", "eth1"]).
 -define(CUT_MS, 30000).
 -define(TICKTIME_S, 16).
-%% Of nodes whose link loses packets: rxe sends again after its own time, and the streams of a case take it up to 52 s.
+%% The tick time of nodes whose link loses packets: rxe sends again after its own time, and the
+%% streams of a case take it up to 52 s.
 -define(PATIENT_TICKTIME_S, 60).
-%% A node is down after the tick time and a quarter of it at most. A watcher learns it a moment later, and that moment
-%% is long in an emulated machine.
+%% A node is down after the tick time and a quarter of it at most. A watcher learns it a moment
+%% later, and that moment is long in an emulated machine.
 -define(NODEDOWN_MS, ?TICKTIME_S * 1250 + 5000).
 
 suite() ->
@@ -36,14 +54,28 @@ all() ->
 
 groups() ->
     Cases = [
-        calls_and_sizes_both_ways, order_both_ways, lossy_link, slow_link, very_slow_link, short_cut,
-        cut_of_one_network, long_cut, tcp_connection_cut, tcp_blocked, devices_cut_off, killed_and_back,
-        devices_beside_the_nodes_network, tls_hides_what_is_said
+        calls_and_sizes_both_ways,
+        order_both_ways,
+        a_lossy_link_stays_connected,
+        a_slow_link_stays_connected,
+        very_slow_link,
+        a_short_cut_ends_no_link,
+        cut_of_one_network,
+        a_long_cut_ends_the_link_by_its_ticks,
+        tcp_connection_cut,
+        a_queue_pair_carries_while_tcp_is_blocked,
+        devices_cut_off,
+        killed_and_back,
+        devices_beside_the_nodes_network,
+        tls_hides_what_is_said
     ],
-    %% Not with rxe: an interface that goes down under traffic may leave that kernel's device unable to connect, for
-    %% rping as for nodes, until it is made anew. There is no guest 2 after the last.
-    [{rxe, [], Cases ++ [device_that_does_not_answer, cut_while_senders_wait]},
-     {siw, [], Cases ++ [interface_down_and_up, guest_2_loses_power]}].
+    %% Not with rxe: an interface that goes down under traffic may leave that kernel's device unable
+    %% to connect, for rping as for nodes, until it is made again. There is no guest 2 after the
+    %% last.
+    [
+        {rxe, [], Cases ++ [device_that_does_not_answer, cut_while_senders_wait]},
+        {siw, [], Cases ++ [interface_down_and_up, guest_2_loses_power]}
+    ].
 
 init_per_group(Kind, Config) ->
     [Device, Own, Theirs, Interface] = inet_rdma_vm:device(Kind),
@@ -51,8 +83,13 @@ init_per_group(Kind, Config) ->
     A = inet_rdma_test_node:start("a", options("a", Own, [])),
     B = inet_rdma_test_node:start("b", options("b", Theirs, there())),
     [
-        {device, Device}, {interface, Interface}, {own_address, Own}, {their_address, Theirs}, {pair, [A, B]},
-        {before, Before} | Config
+        {device, Device},
+        {interface, Interface},
+        {own_address, Own},
+        {their_address, Theirs},
+        {pair, [A, B]},
+        {before, Before}
+        | Config
     ].
 
 options(Prefix, Address, Under) -> options(Prefix, Address, Under, ?TICKTIME_S).
@@ -61,7 +98,8 @@ options(Prefix, Address, Under, TickTimeS) ->
     Args = ["-kernel", "net_ticktime", integer_to_list(TickTimeS)],
     inet_rdma_vm:name_at(Prefix, Address, #{under => Under, args => Args}).
 
-%% Runs a program on guest 2 with its words as they are. Its end is that of the session's standard input.
+%% Runs a program on guest 2 with its words as they are. Its end is that of the session's standard
+%% input.
 there() ->
     ["bash", "-c", "exec ssh \"$0\" \"exec$(printf ' %q' \"$@\")\"", ?OTHER].
 
@@ -69,8 +107,8 @@ end_per_group(_Kind, Config) ->
     inet_rdma_test_node:stop_all(),
     inet_rdma_vm:await_resources(proplists:get_value(before, Config)).
 
-%% A capture of the interface has a text that is said over a plain link, and nothing of it with `security tls`: neither
-%% before nor after new keys.
+%% A capture of the interface has a text that is said over a plain link, and nothing of it with
+%% `security tls`: neither before nor after new keys.
 tls_hides_what_is_said(Config) ->
     [PlainA, PlainB] = inet_rdma_vm:pair(Config),
     %% Cases before may have moved the link to another network.
@@ -79,15 +117,21 @@ tls_hides_what_is_said(Config) ->
     ct:pal("~ts", [inet_rdma_test_link:why(PlainA, PlainB)]),
     Interface = proplists:get_value(interface, Config),
     Marker = rand:bytes(32),
-    ?assertNotEqual(nomatch, binary:match(inet_rdma_vm_capture:captured(Interface, PlainA, PlainB, Marker), Marker)),
+    ?assertNotEqual(
+        nomatch,
+        binary:match(inet_rdma_vm_capture:captured(Interface, PlainA, PlainB, Marker), Marker)
+    ),
     Addresses = [address(Node) || Node <- [PlainA, PlainB]],
     {Directory, Certificates} = inet_rdma_vm:tls_arguments(Addresses),
-    %% A set-up that takes longer than this ends with the link's first ticks, which have come together.
+    %% A set-up that takes longer than this ends with the link's first ticks, which have come
+    %% together.
     Tls = ["-kernel", "net_ticktime", "60" | Certificates],
     Start = fun(Prefix, Address, Under) ->
         Options = #{args := Args, rdma := Rdma} = options(Prefix, Address, Under),
         Secure = [{security, tls}, {rekey_bytes, 65536} | Rdma],
-        inet_rdma_test_node:start(Prefix, (inet_rdma_test_node:alone(Options#{args := Args ++ Tls}))#{rdma := Secure})
+        inet_rdma_test_node:start(
+            Prefix, (inet_rdma_test_node:alone(Options#{args := Args ++ Tls}))#{rdma := Secure}
+        )
     end,
     [OwnAddress, TheirAddress] = Addresses,
     [A, B] = [Start("ta", OwnAddress, []), Start("tb", TheirAddress, there())],
@@ -112,7 +156,9 @@ end_per_testcase(guest_2_loses_power, _Config) ->
     ok;
 end_per_testcase(_Case, Config) ->
     Interface = proplists:get_value(interface, Config),
-    on_both("tc qdisc del dev " ++ Interface ++ " root 2>/dev/null; ip link set " ++ Interface ++ " up"),
+    on_both(
+        "tc qdisc del dev " ++ Interface ++ " root 2>/dev/null; ip link set " ++ Interface ++ " up"
+    ),
     ok.
 
 calls_and_sizes_both_ways(Config) ->
@@ -132,10 +178,12 @@ calls_and_sizes_both_ways(Config) ->
 order_both_ways(Config) ->
     inet_rdma_vm:stream_both_ways(inet_rdma_vm:pair(Config), mixed, 3, 200).
 
-lossy_link(Config) ->
+a_lossy_link_stays_connected(Config) ->
     Start = fun(Prefix, Address, Under) ->
-        inet_rdma_test_node:start(Prefix,
-                                  inet_rdma_test_node:alone(options(Prefix, Address, Under, ?PATIENT_TICKTIME_S)))
+        inet_rdma_test_node:start(
+            Prefix,
+            inet_rdma_test_node:alone(options(Prefix, Address, Under, ?PATIENT_TICKTIME_S))
+        )
     end,
     [Own, Theirs] = [proplists:get_value(Key, Config) || Key <- [own_address, their_address]],
     [A, B] = Pair = [Start("la", Own, []), Start("lb", Theirs, there())],
@@ -143,41 +191,53 @@ lossy_link(Config) ->
     stays_connected(Config, Pair, "loss 1%"),
     [inet_rdma_test_node:stop(Node) || Node <- Pair].
 
-slow_link(Config) -> stays_connected(Config, inet_rdma_vm:pair(Config), "delay 10ms").
+a_slow_link_stays_connected(Config) ->
+    stays_connected(Config, inet_rdma_vm:pair(Config), "delay 10ms").
 
 %% 48 ms there and back.
 very_slow_link(Config) -> stays_connected(Config, inet_rdma_vm:pair(Config), "delay 24ms").
 
 stays_connected(Config, Pair, Netem) ->
     Watched = watch(Pair),
-    on_both("tc qdisc add dev " ++ proplists:get_value(interface, Config) ++ " root netem limit 10000 " ++ Netem),
+    on_both(
+        "tc qdisc add dev " ++ proplists:get_value(interface, Config) ++ " root netem limit 10000 " ++
+            Netem
+    ),
     StartMs = erlang:monotonic_time(millisecond),
     inet_rdma_vm:stream_both_ways(Pair, mixed, 2, 150),
     [A, B] = Pair,
     ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1000, 300000]]),
     ct:pal("~s: ~b ms~n~s", [
-        Netem, erlang:monotonic_time(millisecond) - StartMs,
+        Netem,
+        erlang:monotonic_time(millisecond) - StartMs,
         os:cmd("tc -s qdisc show dev " ++ proplists:get_value(interface, Config) ++ " | grep Sent")
     ]),
-    [?assertEqual([], call(Node, inet_rdma_test_watch, seen, [Watcher])) || {Node, Watcher, _} <- Watched].
+    [
+        ?assertEqual([], call(Node, inet_rdma_test_watch, seen, [Watcher]))
+     || {Node, Watcher, _} <- Watched
+    ].
 
 %% Nothing comes through for two seconds.
-short_cut(Config) ->
+a_short_cut_ends_no_link(Config) ->
     cut_for_less_than_the_tick_time(Config, fun(Interface) ->
         on_both("tc qdisc add dev " ++ Interface ++ " root netem loss 100%"),
-        receive after 2000 -> ok end,
+        receive
+        after 2000 -> ok
+        end,
         on_both("tc qdisc del dev " ++ Interface ++ " root")
     end).
 
 interface_down_and_up(Config) ->
     cut_for_less_than_the_tick_time(Config, fun(Interface) ->
         [] = os:cmd("ip link set " ++ Interface ++ " down"),
-        receive after 1000 -> ok end,
+        receive
+        after 1000 -> ok
+        end,
         [] = os:cmd("ip link set " ++ Interface ++ " up")
     end).
 
-%% Either the connection lives and all that was sent arrives in order, or both nodes see its end and find each other
-%% again.
+%% Either the connection lives and all that was sent arrives in order, or both nodes see its end and
+%% find each other again.
 cut_for_less_than_the_tick_time(Config, Cut) ->
     [A, B] = Pair = inet_rdma_vm:pair(Config),
     Watched = watch(Pair),
@@ -185,7 +245,10 @@ cut_for_less_than_the_tick_time(Config, Cut) ->
     StartMs = erlang:monotonic_time(millisecond),
     Cut(proplists:get_value(interface, Config)),
     Outcome = inet_rdma_test_wait:until(streams_arrive_or_the_connection_ends, 20000, fun() ->
-        Ended = [Node || {Node, Watcher, _} <- Watched, call(Node, inet_rdma_test_watch, seen, [Watcher]) =/= []],
+        Ended = [
+            Node
+         || {Node, Watcher, _} <- Watched, call(Node, inet_rdma_test_watch, seen, [Watcher]) =/= []
+        ],
         Waiting = [Receiver || {Receiver, Name} <- Streams, not is_done(Receiver, Name)],
         case {Ended, Waiting} of
             {[], []} -> {ok, survived};
@@ -203,9 +266,13 @@ cut_for_less_than_the_tick_time(Config, Cut) ->
     stop_streams(Streams),
     come_together(A, B).
 
-%% The network in the nodes' names is cut: the link goes on over another one, and is on its device again behind the cut.
+%% The network in the nodes' names is cut: the link goes on over another one, and is on its device
+%% again after the cut.
 cut_of_one_network(Config) ->
-    [Own, Theirs, Interface] = [proplists:get_value(Key, Config) || Key <- [own_address, their_address, interface]],
+    [Own, Theirs, Interface] = [
+        proplists:get_value(Key, Config)
+     || Key <- [own_address, their_address, interface]
+    ],
     [A, B] = Pair = pair_at(Own, Theirs, [{fallback_retry_ms, 1000}]),
     carried(verbs, A, B, []),
     inet_rdma_vm:explained(Pair, fun() ->
@@ -218,10 +285,13 @@ cut_of_one_network(Config) ->
         survived(Pair, Watched, Streams)
     end).
 
-%% The peer's VM is stopped and its ring full: the device has answered all, and senders wait for the VM. A cut then is
-%% noticed all the same.
+%% The peer's VM is stopped and its ring full: the device has answered all, and senders wait for the
+%% VM. A cut then is noticed all the same.
 cut_while_senders_wait(Config) ->
-    [Own, Theirs, Interface] = [proplists:get_value(Key, Config) || Key <- [own_address, their_address, interface]],
+    [Own, Theirs, Interface] = [
+        proplists:get_value(Key, Config)
+     || Key <- [own_address, their_address, interface]
+    ],
     [A, B] = Pair = pair_at(Own, Theirs, [{fallback_retry_ms, 1000}]),
     carried(verbs, A, B, []),
     Watched = watch(Pair),
@@ -251,7 +321,7 @@ sends_nothing(A, B) ->
     Before =:= After orelse {Before, After}.
 
 %% Nothing passes between the nodes over any network: the tick time ends the link.
-long_cut(Config) ->
+a_long_cut_ends_the_link_by_its_ticks(Config) ->
     [A, B] = Pair = inet_rdma_vm:pair(Config),
     Watched = watch(Pair),
     Streams = start_streams(Pair),
@@ -274,31 +344,40 @@ tcp_connection_cut(Config) ->
     stop_streams(Streams),
     come_together(A, B).
 
-%% A firewall drops all TCP between the nodes, while the device's packets pass: the queue pair carries on, and TCP comes
-%% back with the firewall's change of mind.
-tcp_blocked(_Config) ->
+%% A firewall drops all TCP between the nodes, while the device's packets pass: the queue pair
+%% carries the link, and TCP comes back with the firewall's change of mind.
+a_queue_pair_carries_while_tcp_is_blocked(_Config) ->
     [A, B] = Pair = beside_the_devices(1000),
     carried(verbs, A, B, []),
-    {Watched, Resumes} = {watch(Pair), [{X, Y, inet_rdma_vm:resumes(X, Y)} || {X, Y} <- [{A, B}, {B, A}]]},
+    {Watched, Resumes} = {watch(Pair), [
+        {X, Y, inet_rdma_vm:resumes(X, Y)}
+     || {X, Y} <- [{A, B}, {B, A}]
+    ]},
     Streams = start_streams(Pair),
     on_both(rules("add", Pair)),
     try
         inet_rdma_vm:shut_tcp(A, B),
-        [inet_rdma_test_wait:until(no_tcp, 20000, fun() -> not call(X, inet_rdma_test_remote, has_tcp, []) end)
-         || X <- Pair],
+        [
+            inet_rdma_test_wait:until(no_tcp, 20000, fun() ->
+                not call(X, inet_rdma_test_remote, has_tcp, [])
+            end)
+         || X <- Pair
+        ],
         ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1000, 300000]]),
         [?assertEqual(false, call(X, inet_rdma_test_remote, has_tcp, [])) || X <- Pair]
     after
         on_both(rules("del", Pair))
     end,
     [
-        inet_rdma_test_wait:until({resumed, name(X)}, 60000, fun() -> inet_rdma_vm:resumes(X, Y) > Before end)
+        inet_rdma_test_wait:until({resumed, name(X)}, 60000, fun() ->
+            inet_rdma_vm:resumes(X, Y) > Before
+        end)
      || {X, Y, Before} <- Resumes
     ],
     survived(Pair, Watched, Streams).
 
-%% Nothing passes between the devices for a while, while the TCP connection is well: the link carries on over one of
-%% them, and is back on the device in the end.
+%% Nothing passes between the devices for a while, while the TCP connection is well: the link goes
+%% on over one of them, and is back on the device in the end.
 devices_cut_off(_Config) ->
     [A, B] = Pair = beside_the_devices(1000),
     carried(verbs, A, B, []),
@@ -308,17 +387,19 @@ devices_cut_off(_Config) ->
     StartMs = erlang:monotonic_time(millisecond),
     try
         Noticed = noticed(A, B, StartMs),
-        ct:pal("nothing passes between the devices; what carries the link after ~b ms: ~p",
-               [erlang:monotonic_time(millisecond) - StartMs, Noticed])
+        ct:pal(
+            "nothing passes between the devices; what carries the link after ~b ms: ~p",
+            [erlang:monotonic_time(millisecond) - StartMs, Noticed]
+        )
     after
         on_all_interfaces("del", "")
     end,
     survived(Pair, Watched, Streams).
 
-%% By the option dead_after_ms a link notices that nothing passes between the devices, before the devices do, and goes
-%% on over TCP. It is back on the device when that answers again.
+%% After the time of suspect_after_ms a link notices that nothing passes between the devices, before
+%% the devices do, and goes on over TCP. It is back on the device when that answers again.
 device_that_does_not_answer(_Config) ->
-    [A, B] = Pair = beside_the_devices(1000, [{dead_after_ms, 2000}]),
+    [A, B] = Pair = beside_the_devices(1000, [{suspect_after_ms, 2000}]),
     carried(verbs, A, B, []),
     Watched = watch(Pair),
     Streams = start_streams(Pair),
@@ -326,9 +407,14 @@ device_that_does_not_answer(_Config) ->
     StartMs = erlang:monotonic_time(millisecond),
     try
         [ok = inet_rdma_test_link:await(X, Y, tcp) || {X, Y} <- [{A, B}, {B, A}]],
-        ct:pal("the link has left the device after ~b ms", [erlang:monotonic_time(millisecond) - StartMs]),
+        ct:pal("the link has left the device after ~b ms", [
+            erlang:monotonic_time(millisecond) - StartMs
+        ]),
         ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1000, 300000]]),
-        Suspicions = [maps:get(suspicions, call(X, inet_rdma, info, [name(Y)])) || {X, Y} <- [{A, B}, {B, A}]],
+        Suspicions = [
+            maps:get(suspicions, call(X, inet_rdma, info, [name(Y)]))
+         || {X, Y} <- [{A, B}, {B, A}]
+        ],
         ct:pal("~p", [Suspicions]),
         ?assertNotEqual([0, 0], Suspicions)
     after
@@ -347,21 +433,41 @@ noticed(A, B, StartMs) ->
             Fabric
     end.
 
-%% Drops all TCP between the nodes: each side connects to the other's port, and answers from its own.
+%% Drops all TCP between the nodes: each side connects to the other's port, and answers from its
+%% own.
 rules(Do, Pair) ->
-    lists:append(lists:join("; ", [
-        lists:append(["ip rule ", Do, " pref 10 ipproto tcp ", End, " ", integer_to_list(port_of(Node)), " blackhole"])
-     || Node <- Pair, End <- ["sport", "dport"]
-    ])).
+    lists:append(
+        lists:join("; ", [
+            lists:append([
+                "ip rule ",
+                Do,
+                " pref 10 ipproto tcp ",
+                End,
+                " ",
+                integer_to_list(port_of(Node)),
+                " blackhole"
+            ])
+         || Node <- Pair, End <- ["sport", "dport"]
+        ])
+    ).
 
 on_all_interfaces(Do, Netem) ->
-    on_both(lists:append(lists:join("; ",
-                                    ["tc qdisc " ++ Do ++ " dev " ++ I ++ " root" ++ Netem || I <- ?INTERFACES]))).
+    on_both(
+        lists:append(
+            lists:join(
+                "; ",
+                ["tc qdisc " ++ Do ++ " dev " ++ I ++ " root" ++ Netem || I <- ?INTERFACES]
+            )
+        )
+    ).
 
-%% All that was sent has arrived in order, no node was told of an end, and the device carries the link.
+%% All that was sent has arrived in order, no node got a nodedown, and the device carries the link.
 survived([A, B] = Pair, Watched, Streams) ->
     [inet_rdma_vm:await_stream(Receiver, Name) || {Receiver, Name} <- Streams],
-    [?assertEqual([], call(Node, inet_rdma_test_watch, seen, [Watcher])) || {Node, Watcher, _} <- Watched],
+    [
+        ?assertEqual([], call(Node, inet_rdma_test_watch, seen, [Watcher]))
+     || {Node, Watcher, _} <- Watched
+    ],
     [ok = inet_rdma_test_link:await(X, Y, verbs) || {X, Y} <- [{A, B}, {B, A}]],
     ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1000, 300000]]),
     [inet_rdma_test_node:stop(Node) || Node <- Pair].
@@ -372,8 +478,9 @@ port_of(#{node := Name} = Node) ->
     {port, Port, _} = call(Node, erl_epmd, port_please, [Short, {127, 0, 0, 1}]),
     Port.
 
-%% The nodes' names, and so their TCP connection, are of a network without RDMA. Where their devices reach each other,
-%% the link moves there; where they do not, it stays on TCP, and both nodes say why.
+%% The nodes' names, and so their TCP connection, are of a network without RDMA. Where their devices
+%% reach each other, the link moves there; where they do not, it stays on TCP, and both nodes say
+%% why.
 devices_beside_the_nodes_network(_Config) ->
     [A, B] = beside_the_devices(0),
     Paths = [{A, B}, {B, A}],
@@ -406,16 +513,24 @@ devices_beside_the_nodes_network(_Config) ->
 beside_the_devices(RetryMs) -> beside_the_devices(RetryMs, []).
 
 %% With more options of inet_rdma.
-beside_the_devices(RetryMs, More) -> pair_at(?OWN_MANAGEMENT, ?THEIR_MANAGEMENT, [{fallback_retry_ms, RetryMs} | More]).
+beside_the_devices(RetryMs, More) ->
+    pair_at(?OWN_MANAGEMENT, ?THEIR_MANAGEMENT, [{fallback_retry_ms, RetryMs} | More]).
 
 %% Two nodes with these addresses in their names, over verbs, and more options of inet_rdma.
 pair_at(Own, Theirs, More) ->
     Options = fun(Prefix, Address, Under) ->
         Args = ["-kernel", "net_ticktime", integer_to_list(?PATIENT_TICKTIME_S)],
-        inet_rdma_test_node:alone(inet_rdma_vm:name_at(Prefix, Address, #{under => Under, args => Args,
-                                                                          rdma => [{fabric, verbs} | More]}))
+        inet_rdma_test_node:alone(
+            inet_rdma_vm:name_at(Prefix, Address, #{
+                under => Under,
+                args => Args,
+                rdma => [{fabric, verbs} | More]
+            })
+        )
     end,
-    inet_rdma_test_node:start_all([{"near", Options("near", Own, [])}, {"far", Options("far", Theirs, there())}]).
+    inet_rdma_test_node:start_all([
+        {"near", Options("near", Own, [])}, {"far", Options("far", Theirs, there())}
+    ]).
 
 %% The first node connects; what both say of the link.
 carried(Fabric, A, B, Words) ->
@@ -432,11 +547,20 @@ carried(Fabric, A, B, Words) ->
 
 %% Forbids the ways between the devices of the two machines. The names' network is another one.
 routes(Do) ->
-    Addresses = [Network ++ Host || Network <- ["10.9.0.", "10.9.1.", "10.9.8.", "10.9.9."], Host <- ["1", "2"]] ++
-        [Network ++ Host || Network <- ["fd09:0::", "fd09:1::", "fd09:8::", "fd09:9::"], Host <- ["1", "2"]],
-    lists:append(lists:join("; ", ["ip route " ++ Do ++ " unreachable " ++ Address || Address <- Addresses])).
+    Addresses =
+        [
+            Network ++ Host
+         || Network <- ["10.9.0.", "10.9.1.", "10.9.8.", "10.9.9."], Host <- ["1", "2"]
+        ] ++
+            [
+                Network ++ Host
+             || Network <- ["fd09:0::", "fd09:1::", "fd09:8::", "fd09:9::"], Host <- ["1", "2"]
+            ],
+    lists:append(
+        lists:join("; ", ["ip route " ++ Do ++ " unreachable " ++ Address || Address <- Addresses])
+    ).
 
-%% The other machine's kernel may tell of the end of a process there; the name is used again.
+%% The other machine's kernel may report the end of a process there; the name is used again.
 killed_and_back(Config) ->
     [A, _] = inet_rdma_vm:pair(Config),
     kill_and_await(Config),
@@ -445,7 +569,8 @@ killed_and_back(Config) ->
     kill_and_await(Config),
     inet_rdma_test_os:await_footprint(maps:get(os_pid, A), Footprint).
 
-%% Only A connects to C: a node that is about to connect when C is killed waits for as long as connecting may take.
+%% Only A connects to C: a node that is about to connect when C is killed waits for as long as
+%% connecting may take.
 kill_and_await(Config) ->
     [A, _] = proplists:get_value(pair, Config),
     Options = options("c", proplists:get_value(their_address, Config), there()),
@@ -475,12 +600,17 @@ guest_2_loses_power(Config) ->
     Device = proplists:get_value(device, Config),
     inet_rdma_test_wait:until({freed, Device}, 10000, fun() ->
         Left = maps:with(["qp", "mr", "cq"], maps:get(Device, inet_rdma_vm:resources())),
-        Less = [Key || {Key, Count} <- maps:to_list(Left), Count >= map_get(Key, maps:get(Device, Before))],
+        Less = [
+            Key
+         || {Key, Count} <- maps:to_list(Left), Count >= map_get(Key, maps:get(Device, Before))
+        ],
         Less =:= [] orelse Left
     end).
 
 come_together(A, B) ->
-    inet_rdma_test_wait:until(together_again, 20000, fun() -> call(A, net_adm, ping, [name(B)]) =:= pong end),
+    inet_rdma_test_wait:until(together_again, 20000, fun() ->
+        call(A, net_adm, ping, [name(B)]) =:= pong
+    end),
     ok = inet_rdma_test_node:connect(B, A),
     ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1000, 300000]]).
 

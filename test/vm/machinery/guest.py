@@ -9,7 +9,7 @@ from . import tsc
 from .errors import Failed
 
 MEMORY_MIB = 3072
-# Of the host's time, a second one costs half as much again: emulated processors wait for each other.
+# A second processor costs half as much of the host's time again: emulated processors wait for each other.
 PROCESSORS = 1
 # What the kernel writes when something in it is broken. A panic also ends qemu: oops=panic panic=-1, -no-reboot.
 BROKEN = re.compile(r"^.*(Kernel panic|Oops:|BUG: |general protection fault|UBSAN: |refcount_t: ).*$", re.MULTILINE)

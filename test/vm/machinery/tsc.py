@@ -11,7 +11,7 @@ import time
 # rdtsc; shl rdx, 32; or rax, rdx; ret
 READ = bytes.fromhex("0f31 48c1e220 4809d0 c3")
 MEASURED_S = 0.1
-# Of so many readings the one that nothing has interrupted.
+# With this number of readings, no interrupt hits at least one of them.
 READINGS = 50
 
 

@@ -51,7 +51,7 @@ impl Arrived {
             let part = bytes.saturating_sub(skip).min(to.len() - done);
             if part > 0 {
                 // SAFETY: `skip + part <= bytes`, so the source lies in a run, mapped by the type's invariant; `to` is
-                // this process's own memory with room for `part` behind `done`. The peer may write the source
+                // this process's own memory with room for `part` after `done`. The peer may write the source
                 // meanwhile: the bytes are untrusted either way, and nothing but this copy looks at them.
                 unsafe { std::ptr::copy_nonoverlapping(base.add(skip), to[done..].as_mut_ptr(), part) };
                 done += part;

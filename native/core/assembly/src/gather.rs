@@ -15,7 +15,7 @@ pub struct Gather<'a> {
     before: usize,
 }
 
-/// Stream offset behind each packet, ascending. Most gathers have one packet. `repr(u8)` gives the enum a tag of one
+/// Stream offset of each packet's end, ascending. Most gathers have one packet. `repr(u8)` gives the enum a tag of one
 /// byte: without it the tag would be among the values of the vector's capacity, which takes more instructions to test.
 #[repr(u8)]
 enum Ends {
@@ -125,7 +125,7 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// How many packets end at or before `at`, and the size of the one behind them, with its bytes that were sent
+    /// How many packets end at or before `at`, and the size of the next one, with its bytes that were sent
     /// before; 0: there is none.
     #[inline(always)]
     pub fn packet_at(&self, at: usize) -> (usize, usize) {

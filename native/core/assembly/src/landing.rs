@@ -177,7 +177,7 @@ impl LandingBuffer {
             "{range:?} is not inside a landing buffer of {} bytes",
             self.pool.buffer_bytes
         );
-        // SAFETY: the start lies inside the buffer, or right behind it, and that inside the mapping or right behind it.
+        // SAFETY: the start lies inside the buffer, or at its end, and that inside the mapping or at its end.
         unsafe { self.as_ptr().add(range.start) }
     }
 }

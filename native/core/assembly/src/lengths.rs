@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use bytes::buf::UninitSlice;
 
-use crate::begun::{Begun, Partial, PartialHeader};
 use crate::framing::announced;
+use crate::packet_start::{PacketStart, Partial, PartialHeader};
 use crate::{Arrived, Assembly, AssemblyError, Buffer, ReadLimit, Received, copy};
 
 /// Maximum number of packets of a batch for which room is reserved: the peer decides how many there are.
@@ -63,14 +63,14 @@ impl<B: Buffer> Assembly<B> {
         self.check(announced(arrived.read::<HEADER>(at)))
     }
 
-    /// Takes in more of the packet that an earlier push left unfinished. Returns the position behind the bytes taken.
+    /// Takes in more of the packet that an earlier push left unfinished. Returns the position after the bytes taken.
     #[inline(always)]
     pub(crate) fn finish_packet<const HEADER: usize>(
         &mut self,
         arrived: &Arrived,
         out: &mut Vec<Received<B>>,
     ) -> Result<usize, AssemblyError> {
-        let Begun::Header(header) = &mut self.begun else {
+        let PacketStart::Header(header) = &mut self.packet_start else {
             return Ok(self.fill_packet(arrived, 0, out));
         };
         let part = (HEADER - header.filled).min(arrived.len());
@@ -87,7 +87,7 @@ impl<B: Buffer> Assembly<B> {
     fn start_packet<const HEADER: usize>(&mut self, header: [u8; HEADER]) -> Result<(), AssemblyError> {
         let bytes = self.check(announced(header))?;
         self.largest = self.largest.max(bytes);
-        self.begun = Begun::Packet(Partial::new(bytes)?);
+        self.packet_start = PacketStart::Packet(Partial::new(bytes)?);
         Ok(())
     }
 
@@ -156,7 +156,7 @@ impl<B: Buffer> Assembly<B> {
         Ok(Some(start..start + bytes))
     }
 
-    /// Takes in the bytes behind the last complete packet.
+    /// Takes in the bytes after the last complete packet.
     #[inline(always)]
     pub(crate) fn begin_packet<const HEADER: usize>(
         &mut self,
@@ -171,11 +171,11 @@ impl<B: Buffer> Assembly<B> {
             let mut header = PartialHeader::default();
             arrived.copy_out(from, UninitSlice::new(&mut header.bytes[..left]));
             header.filled = left;
-            self.begun = Begun::Header(header);
+            self.packet_start = PacketStart::Header(header);
             return Ok(());
         }
         self.start_packet::<HEADER>(arrived.read(from))?;
-        if let Begun::Packet(partial) = &mut self.begun {
+        if let PacketStart::Packet(partial) = &mut self.packet_start {
             // The peer may have rewritten the header since `complete_packet` read it: take no more than was announced.
             let part = (left - HEADER).min(partial.bytes);
             arrived.copy_out(from + HEADER, &mut partial.missing()[..part]);

@@ -6,20 +6,21 @@
 //! the copies are interpreted. The caller of [`Arrived::new`] promises that the bytes are mapped.
 
 mod arrived;
-mod begun;
+
 mod error;
 mod framing;
 mod gather;
 mod landing;
 mod lengths;
 mod lines;
+mod packet_start;
 mod raw;
 mod received;
 mod record;
 
 use std::ops::Range;
 
-use begun::{Begun, Partial};
+use packet_start::{PacketStart, Partial};
 
 pub use arrived::Arrived;
 pub use error::AssemblyError;
@@ -33,7 +34,7 @@ pub use record::Rest;
 pub struct Assembly<B> {
     framing: Framing,
     packet_max_bytes: usize,
-    begun: Begun<B>,
+    packet_start: PacketStart<B>,
     /// Size of the largest packet begun since the last [`Self::take_largest`].
     largest: usize,
 }
@@ -44,7 +45,7 @@ impl<B: Buffer> Assembly<B> {
         Self {
             framing,
             packet_max_bytes,
-            begun: Begun::Nothing,
+            packet_start: PacketStart::Nothing,
             largest: 0,
         }
     }
@@ -64,13 +65,13 @@ impl<B: Buffer> Assembly<B> {
     #[must_use]
     pub fn reframe(&mut self, framing: Framing, packet_max_bytes: usize) -> bool {
         if self.framing != framing {
-            match &self.begun {
-                Begun::Nothing => {}
-                Begun::Line(line) if framing == Framing::Raw => match Partial::of(line) {
-                    Ok(kept) => self.begun = Begun::Packet(kept),
+            match &self.packet_start {
+                PacketStart::Nothing => {}
+                PacketStart::Line(line) if framing == Framing::Raw => match Partial::of(line) {
+                    Ok(kept) => self.packet_start = PacketStart::Packet(kept),
                     Err(_) => return false,
                 },
-                Begun::Header(_) | Begun::Line(_) | Begun::Packet(_) => return false,
+                PacketStart::Header(_) | PacketStart::Line(_) | PacketStart::Packet(_) => return false,
             }
         }
         self.framing = framing;
@@ -80,14 +81,14 @@ impl<B: Buffer> Assembly<B> {
 
     /// Bytes of raw reads that were taken in and not handed over yet.
     pub fn kept(&self) -> usize {
-        match &self.begun {
-            Begun::Packet(partial) => partial.kept(),
-            Begun::Nothing | Begun::Header(_) | Begun::Line(_) => 0,
+        match &self.packet_start {
+            PacketStart::Packet(partial) => partial.kept(),
+            PacketStart::Nothing | PacketStart::Header(_) | PacketStart::Line(_) => 0,
         }
     }
 
     fn is_at_boundary(&self) -> bool {
-        matches!(self.begun, Begun::Nothing)
+        matches!(self.packet_start, PacketStart::Nothing)
     }
 
     /// Takes in bytes of `arrived` from its start, as far as `limit` allows, and adds complete packets to `out`.
@@ -167,9 +168,9 @@ impl<B: Buffer> Assembly<B> {
         Ok((header + packet == bytes).then_some(header))
     }
 
-    /// Copies bytes from `at` on into the packet that has begun, if one has. Returns the position behind them.
+    /// Copies bytes from `at` on into the packet that has begun, if one has. Returns the position after them.
     fn fill_packet(&mut self, arrived: &Arrived, at: usize, out: &mut Vec<Received<B>>) -> usize {
-        let Begun::Packet(partial) = &mut self.begun else {
+        let PacketStart::Packet(partial) = &mut self.packet_start else {
             return at;
         };
         let part = (partial.bytes - partial.filled).min(arrived.len() - at);
@@ -181,12 +182,12 @@ impl<B: Buffer> Assembly<B> {
     /// Notes that the packet that has begun has got `bytes` more bytes, and hands it over if it is complete.
     #[inline]
     fn note_filled(&mut self, bytes: usize, out: &mut Vec<Received<B>>) {
-        let Begun::Packet(partial) = &mut self.begun else {
+        let PacketStart::Packet(partial) = &mut self.packet_start else {
             return;
         };
         partial.filled += bytes;
         if partial.filled == partial.bytes {
-            if let Begun::Packet(whole) = std::mem::replace(&mut self.begun, Begun::Nothing) {
+            if let PacketStart::Packet(whole) = std::mem::replace(&mut self.packet_start, PacketStart::Nothing) {
                 out.push(Received::Whole(whole.buffer));
             }
         }

@@ -2,7 +2,7 @@
 
 use bytes::buf::UninitSlice;
 
-use crate::begun::Begun;
+use crate::packet_start::PacketStart;
 use crate::{Arrived, Assembly, AssemblyError, Buffer, ReadLimit, Received, copy};
 
 const NEWLINE: u8 = b'\n';
@@ -19,8 +19,8 @@ impl<B: Buffer> Assembly<B> {
         out: &mut Vec<Received<B>>,
     ) -> Result<usize, AssemblyError> {
         let had = out.len();
-        let from = match &self.begun {
-            Begun::Line(kept) => match self.line_end(bytes_max, arrived, 0, kept.len())? {
+        let from = match &self.packet_start {
+            PacketStart::Line(kept) => match self.line_end(bytes_max, arrived, 0, kept.len())? {
                 Some(end) => {
                     self.finish_line(arrived, end, out)?;
                     end
@@ -48,15 +48,12 @@ impl<B: Buffer> Assembly<B> {
                 _ => Received::Batch { bytes, packets: lines },
             });
         }
-        match is_full {
-            true => Ok(at),
-            false => self.keep_line(arrived, at),
-        }
+        if is_full { Ok(at) } else { self.keep_line(arrived, at) }
     }
 
     /// Completes the line that an earlier push left unfinished with the bytes up to `end`.
     fn finish_line(&mut self, arrived: &Arrived, end: usize, out: &mut Vec<Received<B>>) -> Result<(), AssemblyError> {
-        if let Begun::Line(start) = std::mem::replace(&mut self.begun, Begun::Nothing) {
+        if let PacketStart::Line(start) = std::mem::replace(&mut self.packet_start, PacketStart::Nothing) {
             let bytes = start.len() + end;
             let mut line = B::allocate(bytes).ok_or(AssemblyError::NoMemory(bytes))?;
             let memory = line.memory();
@@ -88,21 +85,21 @@ impl<B: Buffer> Assembly<B> {
         Ok(end)
     }
 
-    /// Keeps the bytes from `from` on, behind the bytes kept before. Returns the end of the arrived bytes.
+    /// Keeps the bytes from `from` on, after the bytes kept before. Returns the end of the arrived bytes.
     fn keep_line(&mut self, arrived: &Arrived, from: usize) -> Result<usize, AssemblyError> {
         let left = arrived.len() - from;
         if left == 0 {
             return Ok(arrived.len());
         }
-        let mut line = match std::mem::replace(&mut self.begun, Begun::Nothing) {
-            Begun::Line(line) => line,
+        let mut line = match std::mem::replace(&mut self.packet_start, PacketStart::Nothing) {
+            PacketStart::Line(line) => line,
             _ => Vec::new(),
         };
         let bytes = line.len() + left;
         line.try_reserve(left).map_err(|_| AssemblyError::NoMemory(bytes))?;
         line.resize(bytes, 0);
         arrived.copy_out(from, UninitSlice::new(&mut line[bytes - left..]));
-        self.begun = Begun::Line(line);
+        self.packet_start = PacketStart::Line(line);
         Ok(arrived.len())
     }
 }

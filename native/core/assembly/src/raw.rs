@@ -1,6 +1,6 @@
 //! Raw reads: all bytes that have arrived, or exactly the number that a read asks for.
 
-use crate::begun::{Begun, Partial};
+use crate::packet_start::{PacketStart, Partial};
 use crate::record::arrived;
 use crate::{Arrived, Assembly, AssemblyError, Buffer, Framing, ReadLimit, Received, copy};
 
@@ -18,7 +18,7 @@ impl<B: Buffer> Assembly<B> {
             return Ok(bytes);
         }
         if self.is_at_boundary() {
-            self.begun = Begun::Packet(Partial::new(limit.exact)?);
+            self.packet_start = PacketStart::Packet(Partial::new(limit.exact)?);
         }
         Ok(self.fill_packet(arrived, 0, out))
     }
@@ -35,7 +35,7 @@ impl<B: Buffer> Assembly<B> {
     }
 
     fn retarget_raw(&mut self, limit: ReadLimit, out: &mut Vec<Received<B>>) -> Result<Option<usize>, AssemblyError> {
-        let Begun::Packet(kept) = &mut self.begun else {
+        let PacketStart::Packet(kept) = &mut self.packet_start else {
             return Ok(None);
         };
         if kept.bytes == limit.exact && kept.kept() < kept.bytes && kept.taken == 0 {
@@ -55,13 +55,13 @@ impl<B: Buffer> Assembly<B> {
         next.filled = now;
         kept.taken += now;
         if kept.kept() == 0 {
-            self.begun = Begun::Nothing;
+            self.packet_start = PacketStart::Nothing;
         }
         if next.filled == wanted {
             out.push(Received::Whole(next.buffer));
             return Ok(Some(wanted));
         }
-        self.begun = Begun::Packet(next);
+        self.packet_start = PacketStart::Packet(next);
         Ok(None)
     }
 }

@@ -35,7 +35,7 @@ impl Buffer for Vec<u8> {
 
 /// Packets that a read has returned, in stream order.
 pub enum Received<B> {
-    /// Several packets that share one buffer, each behind its header.
+    /// Several packets that share one buffer, each after its header.
     Batch {
         /// The buffer.
         bytes: B,

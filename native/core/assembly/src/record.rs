@@ -2,7 +2,7 @@
 
 use bytes::buf::UninitSlice;
 
-use crate::begun::{Begun, Partial};
+use crate::packet_start::{PacketStart, Partial};
 use crate::{Arrived, Assembly, AssemblyError, Buffer, Framing, ReadLimit, Received};
 
 /// A record of which the limit of a read has left bytes: the buffer, and the offset of the first byte left.
@@ -53,11 +53,11 @@ impl<B: Buffer> Assembly<B> {
     /// Memory for the next bytes of the packet that has begun, if it takes this many bytes.
     fn missing_of(&mut self, bytes: usize, limit: ReadLimit) -> Result<Option<&mut UninitSlice>, AssemblyError> {
         if self.framing == Framing::Raw && self.is_at_boundary() && limit.exact >= bytes {
-            self.begun = Begun::Packet(Partial::new(limit.exact)?);
+            self.packet_start = PacketStart::Packet(Partial::new(limit.exact)?);
         }
-        Ok(match &mut self.begun {
-            Begun::Packet(partial) if partial.bytes - partial.filled >= bytes => Some(partial.missing()),
-            Begun::Nothing | Begun::Header(_) | Begun::Line(_) | Begun::Packet(_) => None,
+        Ok(match &mut self.packet_start {
+            PacketStart::Packet(partial) if partial.bytes - partial.filled >= bytes => Some(partial.missing()),
+            PacketStart::Nothing | PacketStart::Header(_) | PacketStart::Line(_) | PacketStart::Packet(_) => None,
         })
     }
 
@@ -81,7 +81,7 @@ impl<B: Buffer> Assembly<B> {
         let mut at = from;
         while let Some(packet) = self.complete_packet::<HEADER>(&arrived, at)? {
             if packets.len() == wanted {
-                // The limit may not allow all bytes: `push_rest` copies as many as it allows.
+                // The limit might not allow all bytes: `push_rest` copies as many as it allows.
                 return Ok(Some((buffer, from)));
             }
             at = packet.end;

@@ -1,4 +1,4 @@
-//! Lines: cut behind each newline, whatever the splits, as `gen_tcp` cuts them.
+//! Lines: cut after each newline, whatever the splits, as `gen_tcp` cuts them.
 
 #[path = "support/contents.rs"]
 mod contents;
@@ -17,7 +17,7 @@ fn lines(bytes_max: usize) -> Assembly<Vec<u8>> {
     Assembly::new(Framing::Line { bytes_max }, PACKET_MAX)
 }
 
-/// The expected packets of a stream: each ends behind a newline, or when it is full.
+/// The expected packets of a stream: each ends after a newline, or when it is full.
 fn expected(stream: &[u8], bytes_max: usize) -> Vec<Vec<u8>> {
     stream
         .split_inclusive(|&byte| byte == b'\n')

@@ -8,6 +8,7 @@
 //! is closed. A thread that connects ends at its deadline at the latest, and then closes its queue pair.
 
 mod accept;
+mod bounded;
 mod connects;
 mod promise;
 mod shared_listener;
@@ -19,7 +20,9 @@ use std::time::{Duration, Instant};
 use inet_rdma_fabric::deadline::time_after;
 use inet_rdma_fabric::event::Event;
 use inet_rdma_fabric::{FabricError, Listener, Parameters, threads};
-use inet_rdma_fabric_shm::directory::{SharedDirectory, SocketName};
+use inet_rdma_fabric_shm::connect_named;
+use inet_rdma_fabric_shm::directory::SharedDirectory;
+use inet_rdma_fabric_shm::socket_name::SocketName;
 use parking_lot::Mutex;
 
 use connects::Connect;
@@ -71,14 +74,14 @@ impl Attempt {
         Ok(attempt)
     }
 
-    /// Waits for the peer that connects over shared memory with the token of `parameters`. Returns the port at which it
+    /// Waits for the peer that connects over shared memory with the token of `parameters`. Returns the name to which it
     /// must connect. All such attempts of the process share a listener and its thread. See [`Self::notify`].
     ///
     /// Err: the listener cannot be opened.
-    pub fn expect_shm(parameters: &Parameters, timeout: Duration) -> Result<(Attempt, u16), FabricError> {
+    pub fn expect_shm(parameters: &Parameters, timeout: Duration) -> Result<(Attempt, SocketName), FabricError> {
         let (attempt, promise) = Attempt::pending(Awaited::Expected(parameters.token), None);
-        let port = shared_listener::expect(parameters, time_after(timeout), promise)?;
-        Ok((attempt, port))
+        let name = shared_listener::expect(parameters, time_after(timeout), promise)?;
+        Ok((attempt, name))
     }
 
     fn pending(awaited: Awaited, notify: Option<Notify>) -> (Attempt, Promise) {
@@ -134,14 +137,21 @@ impl Drop for Attempt {
     }
 }
 
-/// Connects over shm to the peer whose socket file has this name in a shared directory.
+/// Connects over shm to the peer whose socket file has this name in a shared directory. A file system that does not
+/// answer holds a thread of its own, beyond the deadline, and not the caller.
 pub fn connect_in(
     directory: &SharedDirectory,
     name: &SocketName,
     parameters: &Parameters,
     timeout: Duration,
 ) -> Result<Made, FabricError> {
-    directory.connect(name, parameters, timeout).map(settled)
+    let (directory, name, parameters) = (directory.clone(), name.clone(), *parameters);
+    bounded::within(timeout, move || directory.connect(&name, &parameters, timeout)).map(settled)
+}
+
+/// Connects over shm to the peer of this network namespace that has this name.
+pub fn connect_to(name: &SocketName, parameters: &Parameters, timeout: Duration) -> Result<Made, FabricError> {
+    connect_named(name, parameters, timeout).map(settled)
 }
 
 /// A token for an expected peer: 64 random bits of the system, never 0.

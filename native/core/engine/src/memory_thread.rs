@@ -72,7 +72,7 @@ fn run() {
     }
 }
 
-/// Waits for claims, until the next sweep at the latest. Returns None if no connection needs the thread any more.
+/// Waits for claims, until the next sweep at the latest. Returns None if no connection needs the thread.
 fn next_claims(until: Instant) -> Option<Vec<Weak<dyn MemoryUser>>> {
     let mut thread = THREAD.lock();
     loop {

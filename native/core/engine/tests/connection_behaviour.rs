@@ -236,7 +236,7 @@ fn a_raw_reader_gets_just_what_it_asks_for() {
     write(&left, &messages, 0);
     assert_eq!(ask(40, 0).0, all[..40]);
     assert_eq!(ask(usize::MAX, 61).0, vec![]);
-    assert_eq!(ask(40, 0).0, all[40..80], "what the read before left behind");
+    assert_eq!(ask(40, 0).0, all[40..80], "what the read before left");
     assert_eq!(ask(40, 0).0, all[80..]);
 }
 

@@ -190,7 +190,7 @@ fn landing_buffers_come_back() {
     drop(received);
     let advertised = usize::from(right.connection().statistics().landing_used);
     assert_eq!(advertised, used - held, "all that the user gave back are free");
-    // No more bulk: advertised buffers are used up, and none is advertised again.
+    // The bulk has ended: advertised buffers are used up, and none is advertised again.
     for _ in 0..100 {
         carry(&left, &right, &Messages::new(4, &[10]));
     }

@@ -1,4 +1,5 @@
-//! Sealed connections: a stranger that writes into their memory, or in the peer's place, can end them and no more.
+//! Sealed connections: a stranger that writes into their memory, or in the peer's place, can end them, and do nothing
+//! else.
 
 #[path = "../../assembly/tests/support/contents.rs"]
 mod contents;
@@ -12,12 +13,13 @@ mod post;
 mod sealed;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use inet_rdma_assembly::{Framing, ReadLimit, Received};
-use inet_rdma_engine::connection::{Closed, ReadEnd};
+use inet_rdma_engine::connection::{Closed, Connection, ReadEnd};
 use inet_rdma_fabric::QueuePair;
 use inet_rdma_fabric_shm::ShmFabric;
-use inet_rdma_records::{Cipher, OVERHEAD_BYTES, RING_BYTES_MIN, Sealer, Violation};
+use inet_rdma_records::{Cipher, ControlSealer, OVERHEAD_BYTES, RING_BYTES_MIN, Renewal, Violation};
 use inet_rdma_stream::{Advert, Control, ControlBody, NewRing, Notice, Phase, RemoteAddress, Seq};
 use message::Messages;
 use pair::{Conn, Keys, Side};
@@ -200,18 +202,18 @@ fn controls_of_a_stranger_end_the_connection_and_change_nothing() {
     }
 }
 
-/// Of the peer itself: the message is sealed.
+/// The peer itself sends it, as the message is sealed.
 #[test]
 fn a_further_ring_that_takes_no_records_ends_the_connection() {
     for bytes in [1, OVERHEAD_BYTES as u32, RING_BYTES_MIN - 1, RING_BYTES_MIN] {
         let (peer, victim) = attacked();
         let [protection, _] = Keys::pair(Cipher::Aes256Gcm).map(|keys| keys.protection());
-        let sealer = Sealer::new(protection.cipher, &protection.send_key, RING_BYTES_MIN, u64::MAX);
-        let (_, mut controls) = sealer.expect("a ring");
+        let secret = protection.send_key.of_controls();
+        let mut controls = ControlSealer::new(protection.cipher, &secret, Renewal::RAREST, Instant::now());
         let target = peer.memory().remote_address(0);
         let body = ControlBody::Ring(NewRing { target, bytes });
         let mut message = Control { credits: 0, body }.emit();
-        controls.seal(&mut message).expect("a fresh key");
+        controls.seal(&mut message, Instant::now);
         peer.post_control(&message).expect("room");
         let (packets, end) = read(&victim);
         assert!(packets.is_empty());
@@ -313,4 +315,24 @@ fn raw_reads_of_any_size_get_the_bytes_in_order() {
         got.extend(bytes);
     }
     assert_eq!(got, body);
+}
+
+#[test]
+fn rings_that_take_no_records_are_refused() {
+    for at in 0..2 {
+        let mut sealed = sides(Cipher::Aes256Gcm);
+        sealed[at].ring_bytes = RING_BYTES_MIN - 1;
+        let (qp, _peer) = pair::queue_pairs(&ShmFabric, &sealed[0], &sealed[1]);
+        let protection = sealed[0].keys.expect("sealed").protection();
+        let made = Connection::new::<Vec<u8>>(
+            qp,
+            &sealed[0].parameters(),
+            sealed[0].settings(),
+            Framing::Length4,
+            Some(&protection),
+            Arc::new(()),
+        );
+        let refused = Closed::RecordsViolated(Violation::RecordRing(RING_BYTES_MIN - 1));
+        assert_eq!(made.err(), Some(refused));
+    }
 }

@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use inet_rdma_engine::attempt::connect_in;
 use inet_rdma_engine::attempt::{Attempt, AttemptError, token};
 use inet_rdma_fabric::{Completion, FabricError, Parameters};
-use inet_rdma_fabric_shm::directory::{SharedDirectory, SocketName};
+use inet_rdma_fabric_shm::directory::SharedDirectory;
+use inet_rdma_fabric_shm::socket_name::SocketName;
 
 use support::{BOUND, eventually, numbered, parameters, poll_one};
 
@@ -48,7 +49,7 @@ fn with_token(token: u64) -> Parameters {
 /// Expects a peer, which connects by the file.
 fn meets(directory: &SharedDirectory, name: &SocketName) -> Result<(), AttemptError> {
     let parameters = with_token(token());
-    let (attempt, _port) = Attempt::expect_shm(&parameters, BOUND)?;
+    let (attempt, _name) = Attempt::expect_shm(&parameters, BOUND)?;
     let (here, why) = connect_in(directory, name, &parameters, BOUND)?;
     assert!(why.contains("through /"), "{why}");
     let mut outcome = None;
@@ -67,11 +68,8 @@ fn meets(directory: &SharedDirectory, name: &SocketName) -> Result<(), AttemptEr
 fn the_file_is_there_while_it_is_wanted() {
     let (first, second) = (Place::new(), Place::new());
     let directory = first.shared();
-    let name = Attempt::expect_in(&directory, &parameters()).expect("a good directory");
-    assert_eq!(
-        Attempt::expect_in(&directory, &parameters()).expect("it is there"),
-        name
-    );
+    let name = Attempt::expect_in(&directory).expect("a good directory");
+    assert_eq!(Attempt::expect_in(&directory).expect("it is there"), name);
     assert_eq!(first.names(), [name.to_string()]);
     meets(&directory, &name).expect("a peer with the token");
 
@@ -81,13 +79,13 @@ fn the_file_is_there_while_it_is_wanted() {
 
     // The file has vanished.
     std::fs::remove_file(first.0.join(name.to_string())).expect("it is there");
-    let again = Attempt::expect_in(&directory, &parameters()).expect("a good directory");
+    let again = Attempt::expect_in(&directory).expect("a good directory");
     assert_ne!(again, name);
     meets(&directory, &again).expect("a peer with the token");
 
     // The option has changed.
     let other = second.shared();
-    let elsewhere = Attempt::expect_in(&other, &parameters()).expect("a good directory");
+    let elsewhere = Attempt::expect_in(&other).expect("a good directory");
     assert!(first.names().is_empty(), "the file in the former directory is removed");
     meets(&other, &elsewhere).expect("a peer with the token");
 
@@ -95,7 +93,7 @@ fn the_file_is_there_while_it_is_wanted() {
     Attempt::leave_directory();
     assert!(second.names().is_empty(), "the file is removed at the end");
     let names: Vec<SocketName> = std::thread::scope(|scope| {
-        let expecting = [(); 16].map(|()| scope.spawn(|| Attempt::expect_in(&second.shared(), &parameters())));
+        let expecting = [(); 16].map(|()| scope.spawn(|| Attempt::expect_in(&second.shared())));
         expecting
             .map(|one| one.join().expect("no panic").expect("a good directory"))
             .into()

@@ -8,10 +8,12 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use inet_rdma_engine::attempt::{Attempt, AttemptError, Outcome, token};
-use inet_rdma_fabric::{Completion, Fabric, FabricError, Parameters, QueuePair};
-use inet_rdma_fabric_shm::ShmFabric;
+use inet_rdma_fabric::{Completion, FabricError, Parameters, QueuePair};
+use inet_rdma_fabric_shm::connect_named;
+use inet_rdma_fabric_shm::own_name::find;
+use inet_rdma_fabric_shm::socket_name::SocketName;
 
-use support::{BOUND, at, numbered, parameters, poll_one};
+use support::{BOUND, numbered, parameters, poll_one};
 
 fn with_token(token: u64) -> Parameters {
     Parameters { token, ..parameters() }
@@ -20,15 +22,15 @@ fn with_token(token: u64) -> Parameters {
 /// A peer that is expected.
 struct Expected {
     attempt: Attempt,
-    port: u16,
+    name: SocketName,
     token: u64,
 }
 
 fn expect_with(parameters: Parameters, timeout: Duration) -> Expected {
-    let (attempt, port) = Attempt::expect_shm(&parameters, timeout).expect("a listener");
+    let (attempt, name) = Attempt::expect_shm(&parameters, timeout).expect("a listener");
     Expected {
         attempt,
-        port,
+        name,
         token: parameters.token,
     }
 }
@@ -53,12 +55,12 @@ impl Expected {
     }
 
     fn meet(&self) -> Result<Box<dyn QueuePair>, FabricError> {
-        connect(self.port, self.token)
+        connect(&self.name, self.token)
     }
 }
 
-fn connect(port: u16, token: u64) -> Result<Box<dyn QueuePair>, FabricError> {
-    ShmFabric.connect(at(&ShmFabric, port), &with_token(token), BOUND)
+fn connect(name: &SocketName, token: u64) -> Result<Box<dyn QueuePair>, FabricError> {
+    connect_named(name, &with_token(token), BOUND)
 }
 
 fn is_refused(met: Result<Box<dyn QueuePair>, FabricError>) {
@@ -70,7 +72,7 @@ fn is_refused(met: Result<Box<dyn QueuePair>, FabricError>) {
 fn each_peer_gets_the_queue_pair_of_its_token() {
     let expected: Vec<Expected> = (0..50).map(|_| expect()).collect();
     assert!(
-        expected.iter().all(|one| one.port == expected[0].port),
+        expected.iter().all(|one| one.name == expected[0].name),
         "they share a listener"
     );
     assert!(
@@ -94,7 +96,7 @@ fn each_peer_gets_the_queue_pair_of_its_token() {
 fn strangers_are_refused_and_the_peer_gets_in_once() {
     let expected = expect();
     for stranger in [0, expected.token ^ 1, expected.token ^ 1 << 63] {
-        is_refused(connect(expected.port, stranger));
+        is_refused(connect(&expected.name, stranger));
     }
     let _client = expected.meet().expect("a connection");
     is_refused(expected.meet());
@@ -104,9 +106,9 @@ fn strangers_are_refused_and_the_peer_gets_in_once() {
 #[test]
 fn a_peer_that_is_no_longer_expected_is_refused() {
     let other = expect();
-    let Expected { attempt, port, token } = expect();
+    let Expected { attempt, name, token } = expect();
     drop(attempt);
-    is_refused(connect(port, token));
+    is_refused(connect(&name, token));
     assert!(other.meet().is_ok());
 }
 
@@ -155,4 +157,16 @@ fn a_failure_of_this_side_is_told_to_both() {
         ),
         "{outcome:?}"
     );
+}
+
+#[test]
+fn a_process_has_one_name_and_is_found_by_it() {
+    let name = Attempt::own_name().expect("a listener");
+    assert_eq!(expect().name, name, "peers connect to that name");
+    assert_eq!(Attempt::own_name().expect("a listener"), name);
+    let found = find(&name).expect("asked").expect("this process listens");
+    assert_eq!(u32::try_from(found.pid), Ok(std::process::id()));
+    assert_eq!(found.user, inet_rdma_fabric_shm::user());
+    let other = "inet_rdma-00000000000000000000000000000000".parse().expect("a name");
+    assert_eq!(find(&other), Ok(None));
 }

@@ -180,7 +180,7 @@ fn nothing_overtakes_what_waits_for_its_window() {
     assert_eq!((received.len(), end), (0, ReadEnd::Empty));
     left.finish().expect("it is up");
     let (received, end) = read(&right);
-    assert_eq!((received.len(), end), (0, ReadEnd::Empty), "the end is behind it, too");
+    assert_eq!((received.len(), end), (0, ReadEnd::Empty), "the end follows it, too");
     assert!(!right.connection().is_end());
     windows.hold(false);
     let (received, end) = read(&right);

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::buffer::spare_capacity;
@@ -14,6 +15,8 @@ use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
 use crate::FabricError;
+use crate::closing::{self, Stray};
+use crate::crash::EndsAtCrash;
 
 /// Ports to try if any free one will do: the dynamic ports of the IANA.
 const EPHEMERAL: RangeInclusive<u16> = 49152..=65535;
@@ -29,30 +32,69 @@ const LISTENING: u64 = 0;
 
 const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// A listening socket and its callers. `Progress` is the part of a caller's hello that has arrived.
-pub struct Callers<Progress> {
-    listening: OwnedFd,
+/// A listening socket, which refuses connections from a crash of the VM on.
+#[derive(Debug)]
+pub struct Listening {
+    _ends_at_crash: EndsAtCrash,
+    socket: OwnedFd,
+}
+
+impl From<OwnedFd> for Listening {
+    fn from(socket: OwnedFd) -> Listening {
+        Listening {
+            _ends_at_crash: EndsAtCrash::enter(socket.as_fd()),
+            socket,
+        }
+    }
+}
+
+impl AsFd for Listening {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// A listening socket and its callers. `Progress` is the part of a caller's hello that has arrived. `Socket`: a
+/// caller's connection; [`Stray`] where it can bring files.
+pub struct Callers<Progress, Socket = OwnedFd> {
+    listening: Arc<Listening>,
     epoll: OwnedFd,
-    waiting: HashMap<u64, Caller<Progress>>,
+    waiting: HashMap<u64, Caller<Progress, Socket>>,
     next_number: u64,
     /// Set while the listening socket is out of the epoll set.
     paused_until: Option<Instant>,
 }
 
+/// A caller's connection.
+pub trait CallerSocket: AsFd + From<OwnedFd> {
+    /// False: callers stay in the kernel's backlog for a while.
+    fn has_room() -> bool {
+        true
+    }
+}
+
+impl CallerSocket for OwnedFd {}
+
+impl CallerSocket for Stray {
+    fn has_room() -> bool {
+        closing::has_room()
+    }
+}
+
 /// A peer that has connected.
-pub struct Caller<Progress> {
+pub struct Caller<Progress, Socket = OwnedFd> {
     number: u64,
     deadline: Instant,
     /// Its connection.
-    pub socket: OwnedFd,
+    pub socket: Socket,
     /// The part of its hello that has arrived.
     pub progress: Progress,
 }
 
 /// What [`Callers::look`] finds.
-pub enum Call {
+pub enum Call<Socket = OwnedFd> {
     /// Another peer has connected: [`Callers::add`] lets it wait.
-    Connected(OwnedFd),
+    Connected(Socket),
     /// The caller of this number says something, or hangs up: [`Callers::take`].
     Readable(u64),
     /// The deadline of the caller of this number is over: [`Callers::take`].
@@ -61,9 +103,9 @@ pub enum Call {
     Failed(FabricError),
 }
 
-impl<Progress> Callers<Progress> {
+impl<Progress, Socket: CallerSocket> Callers<Progress, Socket> {
     /// For a listening socket that is non-blocking.
-    pub fn of(listening: OwnedFd) -> Result<Callers<Progress>, FabricError> {
+    pub fn of(listening: Arc<Listening>) -> Result<Callers<Progress, Socket>, FabricError> {
         let epoll =
             epoll::create(CreateFlags::CLOEXEC).map_err(|errno| FabricError::system("creating an epoll set", errno))?;
         let callers = Callers {
@@ -89,7 +131,7 @@ impl<Progress> Callers<Progress> {
     }
 
     /// The events since the last call.
-    pub fn look(&mut self) -> Vec<Call> {
+    pub fn look(&mut self) -> Vec<Call<Socket>> {
         self.end_pause();
         let mut calls = Vec::new();
         let mut events = Vec::with_capacity(EVENTS);
@@ -110,23 +152,29 @@ impl<Progress> Callers<Progress> {
     }
 
     /// Takes peers out of the kernel's backlog.
-    fn take_connected(&mut self, calls: &mut Vec<Call>) {
+    fn take_connected(&mut self, calls: &mut Vec<Call<Socket>>) {
         for _ in 0..EVENTS {
+            if !Socket::has_room() {
+                return self.pause();
+            }
             match rustix::net::accept_with(&self.listening, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-                Ok(socket) => calls.push(Call::Connected(socket)),
+                Ok(socket) => calls.push(Call::Connected(socket.into())),
                 Err(Errno::AGAIN) => return,
                 Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
                     calls.push(Call::Failed(FabricError::system("accepting a connection", errno)));
                     return self.pause();
                 }
+                // The VM has crashed, and writes its dump.
+                Err(Errno::INVAL) => return self.pause(),
                 // Other errors: the caller's connection has ended (accept(2)).
                 Err(_) => {}
             }
         }
     }
 
-    /// The process has no descriptor left, or the system no memory. The listening socket stays readable, so without a
-    /// pause the thread that waits on the epoll set would spin.
+    /// Nobody can be accepted now: the process has no descriptor left, or the system no memory, or too many files are
+    /// being closed. The listening socket stays readable, so without a pause the thread that waits on the epoll set
+    /// would spin.
     fn pause(&mut self) {
         if epoll::delete(&self.epoll, &self.listening).is_ok() {
             self.paused_until = Some(Instant::now() + EXHAUSTED_PAUSE);
@@ -146,7 +194,7 @@ impl<Progress> Callers<Progress> {
     }
 
     /// Waits for the hello of a peer that has connected, for `timeout` at most.
-    pub fn add(&mut self, socket: OwnedFd, progress: Progress, timeout: Duration) -> Result<(), FabricError> {
+    pub fn add(&mut self, socket: Socket, progress: Progress, timeout: Duration) -> Result<(), FabricError> {
         let number = self.next_number;
         self.watch(socket.as_fd(), number)?;
         self.next_number += 1;
@@ -160,24 +208,24 @@ impl<Progress> Callers<Progress> {
     }
 
     /// Removes the caller with this number. None: there is none.
-    pub fn take(&mut self, number: u64) -> Option<Caller<Progress>> {
+    pub fn take(&mut self, number: u64) -> Option<Caller<Progress, Socket>> {
         self.waiting.remove(&number)
     }
 
     /// Waits for more of a caller that [`Self::take`] has given.
-    pub fn wait_for(&mut self, caller: Caller<Progress>) {
+    pub fn wait_for(&mut self, caller: Caller<Progress, Socket>) {
         self.waiting.insert(caller.number, caller);
     }
 
     /// Takes a caller's connection, which lives on elsewhere, out of the epoll set.
-    pub fn release(&self, socket: &OwnedFd) {
+    pub fn release(&self, socket: &Socket) {
         // Fails only for a connection that is not in the set.
         let _absent = epoll::delete(&self.epoll, socket);
     }
 }
 
 /// Readable when [`Callers::look`] finds something.
-impl<Progress> AsFd for Callers<Progress> {
+impl<Progress, Socket> AsFd for Callers<Progress, Socket> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
@@ -193,9 +241,10 @@ pub fn bind_first_free<Bound>(
     let (first, last) = if is_any { EPHEMERAL } else { ports.clone() }.into_inner();
     let count = u32::from(last.saturating_sub(first)) + 1;
     // Starting anywhere makes it unlikely that a port is used again soon, and that many nodes search long.
-    let start = match is_any {
-        true => (RandomState::new().hash_one(first) % u64::from(count)) as u32,
-        false => 0,
+    let start = if is_any {
+        (RandomState::new().hash_one(first) % u64::from(count)) as u32
+    } else {
+        0
     };
     for step in 0..count {
         let port = first + ((start + step) % count) as u16;

@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct Capabilities {
     /// The transport of the bytes.
     pub transport: Transport,
-    /// True: a transfer carries its notice as its immediate. False: the notice is a message behind the transfer.
+    /// True: a transfer carries its notice as its immediate. False: the notice is a message after the transfer.
     pub immediate: bool,
     /// Transfers of up to this many bytes take no staging memory.
     pub inline_max: usize,

@@ -30,7 +30,11 @@ pub struct EndsAtCrash(RawFd);
 impl EndsAtCrash {
     /// Enters the socket. After a crash it is shut down at once.
     pub fn enter(socket: BorrowedFd<'_>) -> EndsAtCrash {
-        let fd = socket.as_raw_fd();
+        EndsAtCrash::enter_number(socket.as_raw_fd())
+    }
+
+    /// As [`Self::enter`], for a socket that another part of the VM owns.
+    pub fn enter_number(fd: RawFd) -> EndsAtCrash {
         if let Some((index, word, bit)) = place(fd) {
             let block = TABLE[index].get_or_init(|| Box::new([const { AtomicU64::new(0) }; BLOCK_WORDS]));
             // Before the load, as the store of `HAS_CRASHED` is before the loads of the words: one of the two threads

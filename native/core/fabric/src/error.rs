@@ -72,6 +72,19 @@ pub enum FabricError {
         /// Last of the range.
         last: u16,
     },
+    /// A process of another user, or one that is not known, has the name of the port over shm.
+    #[error(
+        "port {port} over shm is taken by {}: listen on another port, or over TCP ({{fabric, tcp}})",
+        holder_in_words(*user, *pid)
+    )]
+    PortHeld {
+        /// The port.
+        port: u16,
+        /// The user of the process that listens; None: not known.
+        user: Option<u32>,
+        /// The number of that process, in this process's namespace; None: not known.
+        pid: Option<u32>,
+    },
     /// It took too long.
     #[error("timed out")]
     TimedOut,
@@ -118,8 +131,9 @@ pub enum FabricError {
     },
     /// The system refuses to commit these bytes of memory.
     #[error(
-        "cannot reserve {bytes} bytes of shared memory: the system commits no more (vm.overcommit_memory is 2: raise \
-         vm.overcommit_ratio or vm.overcommit_kbytes, add swap, or lower ring_bytes and landing_buffers)"
+        "cannot reserve {bytes} bytes of shared memory: the system commits no further memory \
+         (vm.overcommit_memory is 2: raise vm.overcommit_ratio or vm.overcommit_kbytes, add swap, or lower \
+         ring_bytes and landing_buffers)"
     )]
     SharedMemory {
         /// Bytes that were to be reserved.
@@ -163,7 +177,7 @@ pub enum FabricError {
     },
     /// A work request failed.
     #[error("{}: {status} (vendor error {vendor:#x})", if *peer_is_silent {
-        "the peer does not answer any more"
+        "the peer no longer answers"
     } else {
         "the queue pair failed"
     })]
@@ -203,6 +217,15 @@ impl FabricError {
             doing,
             error: errno.into(),
         }
+    }
+}
+
+/// The process that has the name of a port over shm.
+fn holder_in_words(user: Option<u32>, pid: Option<u32>) -> String {
+    let number = pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
+    match user {
+        Some(user) => format!("a process{number} of user {user}"),
+        None => format!("a process{number} whose user is not known"),
     }
 }
 

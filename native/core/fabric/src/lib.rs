@@ -9,6 +9,7 @@
 
 pub mod callers;
 mod capabilities;
+pub mod closing;
 pub mod crash;
 pub mod deadline;
 mod directory;
@@ -111,7 +112,7 @@ impl Parameters {
     }
 
     /// Fails unless the peer's hello has the token of this side. A listener calls it before it maps memory of the peer
-    /// or makes memory of its own, so a peer without the token costs a file descriptor and no more.
+    /// or makes memory of its own, so a peer without the token costs a file descriptor, and nothing else.
     pub fn check_token(&self, peer: &Hello) -> Result<(), FabricError> {
         if peer.token == self.token {
             Ok(())
@@ -141,7 +142,7 @@ pub trait Memory: Send + Sync {
     /// The address by which the peer can write at `offset`.
     fn remote_address(&self, offset: usize) -> RemoteAddress;
     /// Gives the pages that lie in `range` as a whole back to the system: they are zeros, and take memory again when
-    /// they are touched. The peer must have no right to write there any more. Does nothing if the system might not have
+    /// they are touched. The peer must have lost the right to write there. Does nothing if the system might not have
     /// pages for a later use.
     fn discard(&self, range: Range<usize>);
 }
@@ -171,9 +172,9 @@ pub trait Exposed: Send {
     fn is_unused(&self) -> bool {
         true
     }
-    /// Takes it away from the peer, which must not write there any more: over verbs a write that is under way ends the
-    /// connection. Memory that is not [`Self::is_unused`] stays until the queue pair is taken apart. Takes as long as
-    /// [`Exposer::expose`].
+    /// Takes it away from the peer, which must not write there from now on: over verbs a write that is under way ends
+    /// the connection. Memory that is not [`Self::is_unused`] stays until the queue pair is taken apart. Takes as long
+    /// as [`Exposer::expose`].
     fn revoke(self: Box<Self>);
 }
 
@@ -225,7 +226,7 @@ pub trait QueuePair: Send + Sync {
         target: RemoteAddress,
         notice: Notice,
     ) -> Result<(), Box<FabricError>>;
-    /// Sends a control message, behind earlier posts of this side. May keep it until there is a place for it; it looks
+    /// Sends a control message, after earlier posts of this side. May keep it until there is a place for it; it looks
     /// for a place when this side posts, polls (also with an empty `out`) or arms.
     fn post_control(&self, message: &[u8; CONTROL_BYTES]) -> Result<(), FabricError>;
     /// Gets memory for [`Self::replace_staging`], from which `bytes` can be sent at a time. Takes as long as
@@ -275,7 +276,7 @@ pub trait QueuePair: Send + Sync {
     fn liveness_fd(&self) -> BorrowedFd<'_>;
     /// Err once the peer has disconnected or died. Transfers that it sent before can still be polled.
     fn check_alive(&self) -> Result<(), FabricError>;
-    /// Asks the peer's device for an answer behind all posted requests, unless it owes an answer already. Returns
+    /// Asks the peer's device for an answer after all posted requests, unless it owes an answer already. Returns
     /// whether it has answered since the last call. Neither the peer's process nor its processor takes part, and the
     /// peer's user does not notice. Never waits.
     fn ask(&self) -> Answer {
@@ -339,8 +340,8 @@ pub trait Listener: Send {
     fn next_deadline(&self) -> Option<Instant>;
     /// The next ready connection or refused attempt; None: there is none for now.
     fn poll_accept(&mut self) -> Option<Result<Box<dyn QueuePair>, FabricError>>;
-    /// True: [`Self::poll_accept`] has no more results, so the listener can be dropped. The peer of a one-off listener
-    /// has come, or the listening socket has failed.
+    /// True: [`Self::poll_accept`] has no further results, so the listener can be dropped. The peer of a one-off
+    /// listener has come, or the listening socket has failed.
     fn is_over(&self) -> bool;
     /// The port that peers connect to.
     fn port(&self) -> u16;

@@ -24,7 +24,7 @@ use crate::{FabricError, threads};
 /// bound is for peers that have stopped, and for slow networks: 256 KiB take 20 s at 100 kbit/s.
 const LINGER: Duration = Duration::from_secs(30);
 
-/// An empty backlog keeps no more memory than this, in bytes.
+/// An empty backlog keeps at most this much memory, in bytes.
 const KEPT_BYTES: usize = 4096;
 
 /// Bytes of a peer that are thrown away at a time.
@@ -51,7 +51,7 @@ pub fn close(socket: &Arc<OwnedFd>, backlog: VecDeque<u8>, at_end: bool) {
         end_writing(socket);
     }
     if at_end {
-        // The peer reads no more.
+        // The peer no longer reads.
         end_writing(socket);
         return;
     }
@@ -116,9 +116,12 @@ fn serve(event: &Event) -> Result<(), Errno> {
 
 /// Waits for events. Returns for each connection whether it can continue.
 fn wait(event: &Event, all: &[Lingering]) -> Result<Vec<bool>, Errno> {
-    let of_lingering = |lingering: &Lingering| match lingering.backlog.is_empty() {
-        true => PollFlags::IN,
-        false => PollFlags::IN | PollFlags::OUT,
+    let of_lingering = |lingering: &Lingering| {
+        if lingering.backlog.is_empty() {
+            PollFlags::IN
+        } else {
+            PollFlags::IN | PollFlags::OUT
+        }
     };
     let mut fds: Vec<_> = all
         .iter()

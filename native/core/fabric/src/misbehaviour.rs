@@ -89,7 +89,7 @@ pub enum Misbehaviour {
     /// verbs: a message that is neither a control message nor a notice.
     #[error("it sent a message of {0} bytes")]
     MessageBytes(usize),
-    /// verbs: the connection manager tells of something that cannot come while connecting.
+    /// verbs: the connection manager reports something that cannot come while connecting.
     #[error("{event} (status {status}) instead of an answer")]
     AnswerEvent {
         /// The event, in words.

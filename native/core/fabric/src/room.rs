@@ -9,7 +9,7 @@ use std::num::NonZeroUsize;
 pub struct WriteRoom(NonZeroUsize);
 
 impl WriteRoom {
-    /// Of a fabric that takes a transfer of any size at any time.
+    /// The room of a fabric that takes a transfer of any size at any time.
     pub const UNLIMITED: Self = Self(NonZeroUsize::MAX);
 
     /// Room for this many bytes; None: there is no room.

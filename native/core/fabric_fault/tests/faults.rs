@@ -64,7 +64,7 @@ fn only_what_the_plan_names_is_delayed() {
     assert_eq!(
         polls_until(&*server),
         (0, Completion::Notice(notice(2))),
-        "it waited behind the control"
+        "it waited for the control"
     );
 }
 
@@ -113,7 +113,7 @@ fn a_delayed_completion_keeps_its_slot() {
     let (client, server) = pair(&fabric(plan));
     let slots = u64::from(client.remote_hello().receive_slots);
     (0..slots).for_each(|number| client.post_control(&numbered(number)).expect("room"));
-    // One is held back in the wrapper, so one slot is free again, but no more however often the server polls.
+    // One is held back in the wrapper, so one slot is free again, and only one, however often the server polls.
     (0..30).for_each(|_| assert_eq!(poll(&*server), None));
     client.post_control(&numbered(slots)).expect("one slot");
     assert!(matches!(client.post_control(&numbered(0)), Err(FabricError::QueueFull)));

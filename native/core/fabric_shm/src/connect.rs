@@ -1,24 +1,32 @@
 //! The connecting side.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use inet_rdma_fabric::closing::Stray;
 use inet_rdma_fabric::deadline::Deadline;
 use inet_rdma_fabric::{FabricError, Parameters};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{SocketAddrUnix, SocketFlags};
 
+use crate::peer::process_of;
 use crate::queue_pair::{OwnSide, PeerSide, ShmQueuePair};
 use crate::rendezvous;
 use crate::users::Users;
 
-/// Connects to `port`; blocks until `timeout` has passed at most.
-pub(crate) fn connect(port: u16, parameters: &Parameters, timeout: Duration) -> Result<ShmQueuePair, FabricError> {
+/// Connects to an address in the abstract namespace; blocks until `timeout` has passed at most. `port`: named in the
+/// error if no process listens.
+pub(crate) fn connect(
+    address: &SocketAddrUnix,
+    port: u16,
+    parameters: &Parameters,
+    timeout: Duration,
+) -> Result<ShmQueuePair, FabricError> {
     let deadline = Deadline::after(timeout);
-    let socket = reach(&rendezvous::address(port)?, deadline, |errno| {
+    let socket = reach(address, deadline, |errno| {
         (errno == Errno::CONNREFUSED).then_some(FabricError::Refused(port))
     })?;
     Users::Own.check_peer(socket.as_fd())?;
@@ -28,7 +36,7 @@ pub(crate) fn connect(port: u16, parameters: &Parameters, timeout: Duration) -> 
 /// Exchanges greetings with a listener whose user was checked. `port`: named in the error if the listener refuses.
 /// `through`: the directory of the listener's socket file.
 pub(crate) fn greet(
-    socket: OwnedFd,
+    socket: Stray,
     port: u16,
     parameters: &Parameters,
     deadline: Deadline,
@@ -47,7 +55,8 @@ pub(crate) fn greet(
         }
     };
     parameters.check_token(&greeting.hello)?;
-    Ok(own.join(PeerSide::map(greeting)?, through))
+    let is_near = process_of(socket.as_fd())?.is_near();
+    Ok(own.join(PeerSide::map(greeting)?, through, is_near))
 }
 
 /// Connects a socket to a listener. `refusal` gives the error for an errno; None: a plain system error.
@@ -55,8 +64,8 @@ pub(crate) fn reach(
     address: &SocketAddrUnix,
     deadline: Deadline,
     refusal: impl Fn(Errno) -> Option<FabricError>,
-) -> Result<OwnedFd, FabricError> {
-    let socket = rendezvous::socket(SocketFlags::empty())?;
+) -> Result<Stray, FabricError> {
+    let socket = Stray::from(rendezvous::socket(SocketFlags::empty())?);
     loop {
         // By this the kernel bounds how long a connect waits for a place in a full backlog.
         let left = deadline.left()?.max(Duration::from_millis(1));

@@ -7,11 +7,10 @@
 //! is opened in the same way, its owner is checked, and the connect goes to the opened file.
 
 use std::ffi::OsStr;
-use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use inet_rdma_fabric::deadline::Deadline;
@@ -23,11 +22,9 @@ use rustix::net::{SocketAddrUnix, SocketFlags};
 use crate::connect;
 use crate::listener::ShmListener;
 use crate::rendezvous;
+use crate::socket_name::SocketName;
 use crate::users::{Standing, Users};
 
-const PREFIX: &str = "inet_rdma-";
-/// Number of hexadecimal digits behind [`PREFIX`].
-const DIGITS: usize = 32;
 /// A file without a listener is removed when it is older than this: a younger one may be between `bind` and `listen`.
 const STALE: Duration = Duration::from_secs(60);
 /// Maximum number of directory entries that are searched for files without a listener.
@@ -43,10 +40,6 @@ pub struct SharedDirectory {
     users: Users,
 }
 
-/// The name of a listener's socket file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SocketName(String);
-
 /// The socket file of a listener of this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SocketFile {
@@ -54,39 +47,6 @@ pub struct SocketFile {
     pub name: SocketName,
     device: u64,
     inode: u64,
-}
-
-/// Text that is no name of a socket file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NoSocketName;
-
-impl FromStr for SocketName {
-    type Err = NoSocketName;
-
-    fn from_str(text: &str) -> Result<SocketName, NoSocketName> {
-        let digits = text.strip_prefix(PREFIX).ok_or(NoSocketName)?;
-        let is_hexadecimal = digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
-        match digits.len() == DIGITS && is_hexadecimal {
-            true => Ok(SocketName(text.to_owned())),
-            false => Err(NoSocketName),
-        }
-    }
-}
-
-impl fmt::Display for SocketName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl SocketName {
-    /// A name that no other process can guess.
-    fn random() -> Result<SocketName, FabricError> {
-        let mut bytes = [0; DIGITS / 2];
-        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-            .map_err(|errno| FabricError::system("getting random bytes", errno))?;
-        Ok(SocketName(format!("{PREFIX}{:032x}", u128::from_ne_bytes(bytes))))
-    }
 }
 
 impl SharedDirectory {
@@ -122,17 +82,17 @@ impl SharedDirectory {
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)
             .map_err(|errno| FabricError::system("setting the mode of a socket", errno))?;
         let name = SocketName::random()?;
-        let address = address(own_descriptor(directory.as_fd()).join(&name.0))?;
+        let address = address(own_descriptor(directory.as_fd()).join(name.text()))?;
         rustix::net::bind(&socket, &address).map_err(|errno| self.refused_bind(errno))?;
         let file = match self.made(directory.as_fd(), name.clone()) {
             Ok(file) => file,
             Err(error) => {
-                let _ = rustix::fs::unlinkat(&directory, &name.0, AtFlags::empty());
+                let _ = rustix::fs::unlinkat(&directory, name.text(), AtFlags::empty());
                 return Err(error);
             }
         };
         let through = Some(self.path.as_path().into());
-        match ShmListener::start(socket, 0, options, self.users.clone(), through) {
+        match ShmListener::start(Arc::new(socket.into()), 0, options, self.users.clone(), through) {
             Ok(listener) => Ok((listener, file)),
             Err(error) => {
                 self.remove(&file);
@@ -161,13 +121,21 @@ impl SharedDirectory {
         })
     }
 
-    /// True if the listener's file is in its place. Err: the directory does not pass the checks any more.
+    /// True if the listener's file is in its place. Err: the directory no longer passes the checks.
     pub fn holds(&self, file: &SocketFile) -> Result<bool, FabricError> {
         let directory = self.open()?;
-        match rustix::fs::statat(&directory, &file.name.0, AtFlags::SYMLINK_NOFOLLOW) {
+        match rustix::fs::statat(&directory, file.name.text(), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(state) => Ok((state.st_dev, state.st_ino) == (file.device, file.inode)),
             Err(_) => Ok(false),
         }
+    }
+
+    /// True if something of this name is in the directory, which passes the checks.
+    pub fn has(&self, name: &SocketName) -> bool {
+        let opened = self
+            .open()
+            .and_then(|directory| self.open_file(directory.as_fd(), name));
+        opened.is_ok()
     }
 
     /// Removes a listener's file, unless something else is in its place. After a failure [`Self::listen`] of another
@@ -175,7 +143,7 @@ impl SharedDirectory {
     pub fn remove(&self, file: &SocketFile) {
         if matches!(self.holds(file), Ok(true)) {
             if let Ok(directory) = self.open() {
-                let _ = rustix::fs::unlinkat(&directory, &file.name.0, AtFlags::empty());
+                let _ = rustix::fs::unlinkat(&directory, file.name.text(), AtFlags::empty());
             }
         }
     }
@@ -239,7 +207,7 @@ impl SharedDirectory {
     /// Opens the file itself, also if it is a symbolic link.
     fn open_file(&self, directory: BorrowedFd<'_>, name: &SocketName) -> Result<OwnedFd, FabricError> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        rustix::fs::openat(directory, &name.0, flags, Mode::empty()).map_err(|errno| match errno {
+        rustix::fs::openat(directory, name.text(), flags, Mode::empty()).map_err(|errno| match errno {
             Errno::NOENT => self.fault(DirectoryFault::NotShared),
             other => self.of_errno(other),
         })
@@ -264,7 +232,7 @@ impl SharedDirectory {
             let name = entry.file_name().to_str().ok();
             let name = name.and_then(|name| name.parse::<SocketName>().ok());
             if let Some(name) = name.filter(|name| self.is_stale(directory, name)) {
-                let _ = rustix::fs::unlinkat(directory, &name.0, AtFlags::empty());
+                let _ = rustix::fs::unlinkat(directory, name.text(), AtFlags::empty());
             }
         }
     }
@@ -289,9 +257,10 @@ impl SharedDirectory {
 
     /// The fault when the kernel finds nothing through `/proc/self/fd`.
     fn missing(&self, otherwise: DirectoryFault) -> DirectoryFault {
-        match Path::new("/proc/self/fd").exists() {
-            true => otherwise,
-            false => DirectoryFault::NoProc,
+        if Path::new("/proc/self/fd").exists() {
+            otherwise
+        } else {
+            DirectoryFault::NoProc
         }
     }
 

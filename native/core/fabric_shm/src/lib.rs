@@ -16,11 +16,14 @@ mod layout;
 pub mod listener;
 mod mapping;
 mod memory;
+pub mod own_name;
+pub mod peer;
 mod prefetch;
 mod primitive;
 mod queue;
 mod queue_pair;
 mod rendezvous;
+pub mod socket_name;
 mod users;
 mod wakeup;
 
@@ -29,9 +32,20 @@ use std::time::Duration;
 
 use inet_rdma_fabric::{Fabric, FabricError, FabricName, ListenOptions, Listener, Parameters, QueuePair};
 
+use socket_name::SocketName;
+
 /// The effective user of this process.
 pub fn user() -> u32 {
     rustix::process::geteuid().as_raw()
+}
+
+/// Connects to the process of this network namespace that has this name; blocks until `timeout` has passed at most.
+pub fn connect_named(
+    name: &SocketName,
+    parameters: &Parameters,
+    timeout: Duration,
+) -> Result<Box<dyn QueuePair>, FabricError> {
+    Ok(Box::new(connect::connect(&name.address()?, 0, parameters, timeout)?))
 }
 
 /// Queue pairs in shared memory, between processes of one host.
@@ -54,6 +68,7 @@ impl Fabric for ShmFabric {
         parameters: &Parameters,
         timeout: Duration,
     ) -> Result<Box<dyn QueuePair>, FabricError> {
-        Ok(Box::new(connect::connect(to.port(), parameters, timeout)?))
+        let address = rendezvous::address(to.port())?;
+        Ok(Box::new(connect::connect(&address, to.port(), parameters, timeout)?))
     }
 }

@@ -1,20 +1,24 @@
 //! The listening side. Nothing here blocks: peers that have not greeted yet wait ([`Callers`]).
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use inet_rdma_fabric::callers::{self, Call, Callers};
+use inet_rdma_fabric::callers::{self, Call, Callers, Listening};
+use inet_rdma_fabric::closing::Stray;
 use inet_rdma_fabric::{FabricError, FabricName, ListenOptions, Listener, Parameters, QueuePair};
 use inet_rdma_stream::{Hello, WireError};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
 use crate::layout::RING;
+use crate::own_name::{find_at, own_name};
+use crate::peer::{Process, process_of};
 use crate::queue_pair::{OwnSide, PeerSide};
 use crate::rendezvous::{self, Greeting, REFUSED_BUSY, REFUSED_GREETING, REFUSED_USER};
+use crate::socket_name::SocketName;
 use crate::users::Users;
 
 /// Decides which peers get in.
@@ -44,7 +48,7 @@ pub struct Met {
 
 /// A refusal that the peer has not been told yet.
 pub struct Refusal {
-    socket: OwnedFd,
+    socket: Stray,
     /// This side's hello, for a peer of another version.
     hello: Option<Hello>,
 }
@@ -59,14 +63,14 @@ impl Refusal {
     }
 }
 
-/// Accepts connections of one port, or of one socket file.
+/// Accepts connections of one port, or of one name.
 pub struct ShmListener {
     options: ListenOptions,
     admission: Box<dyn Admission>,
     /// True: the listener takes one peer, the first that is admitted.
     is_one_off: bool,
     port: u16,
-    callers: Callers<()>,
+    callers: Callers<(), Stray>,
     /// The peers that [`Listener::poll_accept`] gives next.
     ready: VecDeque<Met>,
     /// True: the listener has taken its one peer, and refuses every other one.
@@ -77,35 +81,66 @@ pub struct ShmListener {
 }
 
 impl ShmListener {
-    /// Listens on the first free port of the options.
+    /// Listens on the first free port of the options. A single port that another user has: [`FabricError::PortHeld`].
     pub fn listen(options: &ListenOptions) -> Result<ShmListener, FabricError> {
         let socket = rendezvous::socket(SocketFlags::NONBLOCK)?;
-        let ((), port) = callers::bind_first_free(&options.ports, |port| {
+        let bound = callers::bind_first_free(&options.ports, |port| {
             match rustix::net::bind(&socket, &rendezvous::address(port)?) {
                 Ok(()) => Ok(Some(())),
                 Err(Errno::ADDRINUSE) => Ok(None),
                 Err(errno) => Err(FabricError::system("binding a port", errno)),
             }
-        })?;
-        ShmListener::start(socket, port, options, Users::Own, None)
+        });
+        let ((), port) = match bound {
+            Err(FabricError::PortsTaken { first, last }) if first == last => return Err(ShmListener::taken(first)),
+            bound => bound?,
+        };
+        ShmListener::start(Arc::new(socket.into()), port, options, Users::Own, None)
     }
 
-    /// Listens on a socket that is bound to `port`, or to a socket file of the directory `through`.
+    /// Why nothing can be bound to `port`: who has it.
+    fn taken(port: u16) -> FabricError {
+        let holder = rendezvous::address(port).and_then(|address| find_at(&address));
+        let holder = holder.ok().flatten().unwrap_or(Process::UNKNOWN);
+        let user = holder.known_user();
+        if user == Some(crate::user()) {
+            FabricError::PortsTaken {
+                first: port,
+                last: port,
+            }
+        } else {
+            FabricError::PortHeld {
+                port,
+                user,
+                pid: holder.known_pid(),
+            }
+        }
+    }
+
+    /// Listens under the name of this process. The name outlives the listener: the next one goes on with it.
+    pub fn listen_named(options: &ListenOptions) -> Result<(ShmListener, SocketName), FabricError> {
+        let own = own_name()?;
+        let listener = ShmListener::start(Arc::clone(&own.listening), 0, options, Users::Own, None)?;
+        Ok((listener, own.name.clone()))
+    }
+
+    /// Listens on a socket that is bound to `port`, or has a name: of this process, or of a file of the directory
+    /// `through`.
     pub(crate) fn start(
-        socket: OwnedFd,
+        listening: Arc<Listening>,
         port: u16,
         options: &ListenOptions,
         users: Users,
         through: Option<Arc<Path>>,
     ) -> Result<ShmListener, FabricError> {
-        rustix::net::listen(&socket, i32::from(options.backlog))
+        rustix::net::listen(&listening, i32::from(options.backlog))
             .map_err(|errno| FabricError::system("listening", errno))?;
         Ok(ShmListener {
             options: options.clone(),
             admission: Box::new(WithToken(options.parameters)),
             is_one_off: options.parameters.token != 0,
             port,
-            callers: Callers::of(socket)?,
+            callers: Callers::of(listening)?,
             ready: VecDeque::new(),
             is_taken: false,
             users,
@@ -145,7 +180,7 @@ impl ShmListener {
     }
 
     /// Waits for the greeting of a new peer. Refuses the peer if too many wait, or if its user may not connect.
-    fn take_caller(&mut self, socket: OwnedFd) -> Result<(), FabricError> {
+    fn take_caller(&mut self, socket: Stray) -> Result<(), FabricError> {
         if self.callers.count() + self.ready.len() >= usize::from(self.options.backlog) {
             rendezvous::refuse(socket.as_fd(), &[REFUSED_BUSY]);
             return Ok(());
@@ -175,7 +210,7 @@ impl ShmListener {
         }
     }
 
-    fn answer(&mut self, socket: &OwnedFd, greeting: Greeting) -> Result<(OwnSide, PeerSide), FabricError> {
+    fn answer(&mut self, socket: &Stray, greeting: Greeting) -> Result<(OwnSide, PeerSide), FabricError> {
         let parameters = self.admission.admit(&greeting.hello)?;
         self.is_taken = self.is_one_off;
         let peer = PeerSide::map(greeting)?;
@@ -184,8 +219,9 @@ impl ShmListener {
         Ok((own, peer))
     }
 
-    fn finish(&mut self, socket: OwnedFd, token: Option<u64>, answered: Result<(OwnSide, PeerSide), FabricError>) {
+    fn finish(&mut self, socket: Stray, token: Option<u64>, answered: Result<(OwnSide, PeerSide), FabricError>) {
         self.callers.release(&socket);
+        let is_near = answered.is_ok() && process_of(socket.as_fd()).is_ok_and(Process::is_near);
         let refusal = match &answered {
             Ok(_) | Err(FabricError::PeerGone) => None,
             Err(error) => {
@@ -194,7 +230,7 @@ impl ShmListener {
                 Some(Refusal { socket, hello })
             }
         };
-        let joined = answered.map(|(own, peer)| own.join(peer, self.through.clone()));
+        let joined = answered.map(|(own, peer)| own.join(peer, self.through.clone(), is_near));
         let outcome = joined.map(|queue_pair| Box::new(queue_pair) as Box<dyn QueuePair>);
         self.ready.push_back(Met {
             token,

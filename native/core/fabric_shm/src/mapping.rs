@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use inet_rdma_fabric::closing::Stray;
 use inet_rdma_fabric::{FabricError, Misbehaviour};
 use memmap2::{MmapOptions, MmapRaw, UncheckedAdvice};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
@@ -58,7 +59,7 @@ impl SealedFile {
     }
 
     /// Takes a file that the peer has sent, after the kernel has confirmed the invariants.
-    pub(crate) fn verify(fd: OwnedFd) -> Result<SealedFile, FabricError> {
+    pub(crate) fn verify(fd: Stray) -> Result<SealedFile, FabricError> {
         // EINVAL: not a file that can have seals at all.
         let seals = match rustix::fs::fcntl_get_seals(&fd) {
             Err(Errno::INVAL) => SealFlags::empty(),
@@ -81,7 +82,7 @@ impl SealedFile {
         let stat = rustix::fs::fstat(&fd).map_err(refused)?;
         let bytes = u64::try_from(stat.st_size).map_err(|_| misbehaved(Misbehaviour::MemoryTooLarge))?;
         Ok(SealedFile {
-            fd,
+            fd: fd.checked(),
             bytes,
             is_reserved: false,
         })

@@ -144,7 +144,7 @@ impl LandingArea {
 impl Memory for LandingArea {
     fn base(&self) -> *mut u8 {
         let region = &self.memory.0;
-        // SAFETY: by the invariants of the type and of the layout this is inside the mapping, or right behind it.
+        // SAFETY: by the invariants of the type and of the layout this is inside the mapping, or at its end.
         unsafe { region.mapping.base().add(region.layout.landing_start + self.offset) }
     }
 
@@ -227,7 +227,7 @@ impl Transfer<'_> {
         self.bytes
     }
 
-    /// Copies the bytes. Returns the address behind the last one.
+    /// Copies the bytes. Returns the address after the last one.
     #[inline]
     pub(crate) fn copy(&self) -> *const u8 {
         // SAFETY: `offset` is inside the mapping, by the type's invariant.
@@ -252,7 +252,7 @@ impl Transfer<'_> {
         to
     }
 
-    /// Copies the bytes of a small transfer and fetches the two cache lines behind them, for the next one: the peer's
+    /// Copies the bytes of a small transfer and fetches the two cache lines after them, for the next one: the peer's
     /// processor has them, and a store would wait for each. A packet of an rpc has about 100 bytes.
     #[inline]
     pub(crate) fn copy_and_expect_next(&self) {

@@ -1,6 +1,6 @@
 //! Hints for the processor's cache.
 
-/// Asks the processor to fetch the cache line `BEHIND` bytes behind this address for a write. Waits for nothing; a
+/// Asks the processor to fetch the cache line `BEHIND` bytes after this address for a write. Waits for nothing; a
 /// processor without such a hint does nothing.
 #[inline]
 pub(crate) fn prefetch_for_write<T, const BEHIND: usize>(address: *const T) {

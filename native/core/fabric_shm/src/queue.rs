@@ -36,8 +36,8 @@ pub(crate) struct QueueHeader {
     /// stores before all earlier swaps. If the consumer's swap comes later, it has acquired the stamp and finds the
     /// entry. If the producer's swap comes later, it reads the 1, unless an earlier swap took it: the party that swaps
     /// the 1 out must wake the consumer; to disarm is a swap, too. A swap costs less than the fence that a store and a
-    /// load would need here, and takes the cache line from the consumer no more often, as the consumer does not touch
-    /// it while it polls.
+    /// load would need here, and does not take the cache line from the consumer more often, as the consumer does not
+    /// touch it while it polls.
     armed: Apart<AtomicU32>,
 }
 
@@ -191,9 +191,10 @@ impl Producer {
             return Err(PushError::Head { said });
         }
         self.head = said;
-        match self.tail - self.head >= self.slots {
-            true => Err(PushError::Full),
-            false => Ok(()),
+        if self.tail - self.head >= self.slots {
+            Err(PushError::Full)
+        } else {
+            Ok(())
         }
     }
 }

@@ -52,8 +52,9 @@ impl OwnSide {
     }
 
     /// Makes the queue pair, after both greetings. Closes the memory files: the mappings keep the memory.
-    /// `through`: the directory in which they met; None: in the network namespace.
-    pub(crate) fn join(self, peer: PeerSide, through: Option<Arc<Path>>) -> ShmQueuePair {
+    /// `through`: the directory in which they met; None: in the network namespace. `is_near`: see
+    /// [`Process::is_near`](crate::peer::Process::is_near).
+    pub(crate) fn join(self, peer: PeerSide, through: Option<Arc<Path>>, is_near: bool) -> ShmQueuePair {
         let exposed: Arc<dyn Memory> = Arc::clone(&self.memory) as Arc<dyn Memory>;
         let producer = Producer::new(peer.memory.slots());
         ShmQueuePair {
@@ -66,6 +67,11 @@ impl OwnSide {
             producer: Mutex::new(producer),
             wakeups_sent: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
+            safeguard: if is_near && through.is_none() {
+                Safeguard::Trust
+            } else {
+                Safeguard::None
+            },
             through,
         }
     }
@@ -112,6 +118,9 @@ pub(crate) struct ShmQueuePair {
     producer: Mutex<Producer>,
     wakeups_sent: AtomicU64,
     is_closed: AtomicBool,
+    /// Trust: a peer of the same user, network namespace and process-id namespace could change memory of this process
+    /// in other ways, too. None: the peer may be in a container, or of a user, that is isolated from this one.
+    safeguard: Safeguard,
     /// The directory in which both processes met; None: in the network namespace.
     through: Option<Arc<Path>>,
 }
@@ -136,9 +145,10 @@ impl ShmQueuePair {
 
     /// Fails after this side's own end: a post would write into memory that the peer no longer reads.
     fn check_open(&self) -> Result<(), FabricError> {
-        match self.is_closed.load(Ordering::Relaxed) {
-            true => Err(FabricError::PeerGone),
-            false => Ok(()),
+        if self.is_closed.load(Ordering::Relaxed) {
+            Err(FabricError::PeerGone)
+        } else {
+            Ok(())
         }
     }
 }
@@ -163,12 +173,7 @@ impl QueuePair for ShmQueuePair {
             inline_max: INLINE_BYTES,
             post_is_costly: false,
             pins: false,
-            // A peer of the same user and network namespace could change memory of this process in other ways, too. A
-            // peer of a directory may be in a container, or of a user, that is isolated from this one.
-            safeguard: match self.through {
-                None => Safeguard::Trust,
-                Some(_) => Safeguard::None,
-            },
+            safeguard: self.safeguard,
             windows: false,
             landing_window_bytes: LANDING_WINDOW_BYTES,
             ack_timeout: None,

@@ -9,6 +9,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
+use inet_rdma_fabric::closing::Stray;
 use inet_rdma_fabric::{FabricError, Misbehaviour};
 use inet_rdma_stream::{HELLO_BYTES, Hello};
 use rustix::io::Errno;
@@ -85,7 +86,7 @@ pub(crate) fn receive_greeting(socket: BorrowedFd<'_>, port: u16) -> Result<Opti
     // Every descriptor that came is owned from here on, wanted or not. Those beyond the space were never installed.
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(came) = message {
-            descriptors.extend(came);
+            descriptors.extend(came.map(Stray::from));
         }
     }
     let received = match received {
@@ -106,9 +107,13 @@ pub(crate) fn receive_greeting(socket: BorrowedFd<'_>, port: u16) -> Result<Opti
     let is_cut = received.flags.contains(ReturnFlags::CTRUNC);
     if is_cut && descriptors.len() < DESCRIPTORS {
         let doing = "receiving the descriptors of the peer";
-        return Err(FabricError::system(doing, Errno::MFILE));
+        // The kernel does not say why it has left one out: this process has no place for it, or may not have it.
+        let why = rustix::io::fcntl_dupfd_cloexec(socket, 0)
+            .err()
+            .unwrap_or(Errno::ACCESS);
+        return Err(FabricError::system(doing, why));
     }
-    match <[OwnedFd; DESCRIPTORS]>::try_from(descriptors) {
+    match <[Stray; DESCRIPTORS]>::try_from(descriptors) {
         Ok([memory, waking]) if !is_cut => Ok(Some(Greeting {
             hello,
             memory: SealedFile::verify(memory)?,

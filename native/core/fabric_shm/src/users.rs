@@ -5,6 +5,8 @@ use std::sync::OnceLock;
 
 use inet_rdma_fabric::FabricError;
 
+use crate::peer::process_of;
+
 /// User ids that a user namespace can map: all but the last, which means none.
 const ALL_USERS: u64 = u32::MAX as u64;
 
@@ -41,12 +43,9 @@ impl Users {
 
     /// Fails unless the peer's process, which has connected or listens, runs as one of the users.
     pub(crate) fn check_peer(&self, socket: BorrowedFd<'_>) -> Result<(), FabricError> {
-        // Not rustix's function: its process id cannot be 0, which the kernel gives for a process of another process-id
-        // namespace.
-        let peer = nix::sys::socket::getsockopt(&socket, nix::sys::socket::sockopt::PeerCredentials)
-            .map_err(|errno| FabricError::system("asking who the peer is", std::io::Error::from(errno)))?;
+        let peer = process_of(socket)?;
         let ours = crate::user();
-        match (self.standing(peer.uid()), self) {
+        match (self.standing(peer.user), self) {
             (Standing::Allowed, _) => Ok(()),
             (Standing::Unmapped, _) => Err(FabricError::UserUnmapped),
             (Standing::Other(theirs), Users::Own) => Err(FabricError::WrongUser { theirs, ours }),

@@ -3,7 +3,7 @@
 //! Each side makes a pair of Unix sockets. It keeps one end, in an epoll set, and its greeting brings the peer the
 //! other one. A wake-up is shutdown(2) of the peer's end for writing. The call changes nothing, as the peer has shut
 //! that direction down already. The kernel notifies the pollers of the other end all the same: an edge-triggered epoll
-//! set returns that end once more, and a set around it, as the VM has one, tells of that ([`is_supported`] tries both).
+//! set returns that end once more, and a set around it, as the VM has one, reports that ([`is_supported`] tries both).
 //!
 //! So a wake-up takes no memory, unlike a message. No peer can make the call block: the call takes no mutex, where that
 //! of a pipe is held while a reader copies, and it depends on no flag of an open file description, where those of an
@@ -16,8 +16,9 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use inet_rdma_fabric::closing::Stray;
 use inet_rdma_fabric::crash::EndsAtCrash;
-use inet_rdma_fabric::{FabricError, Misbehaviour, threads, waiting};
+use inet_rdma_fabric::{FabricError, Misbehaviour, closing, waiting};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{PollFlags, Timespec};
 use rustix::io::Errno;
@@ -35,11 +36,10 @@ pub(crate) struct Watch {
 impl Watch {
     /// Also returns the end for the peer.
     pub(crate) fn create() -> Result<(Watch, OwnedFd), FabricError> {
-        let failed = |errno| FabricError::system("making sockets for wake-ups", errno);
-        if !is_supported().map_err(failed)? {
+        if !is_supported()? {
             return Err(FabricError::system("waking a peer by a shutdown", Errno::OPNOTSUPP));
         }
-        create().map_err(failed)
+        create()
     }
 
     /// Readable once the peer has woken this side, or has ended.
@@ -47,7 +47,7 @@ impl Watch {
         self.events.as_fd()
     }
 
-    /// Takes all wake-ups. False: the peer's end has come, maybe behind some of them.
+    /// Takes all wake-ups. False: the peer's end has come, maybe after some of them.
     pub(crate) fn take(&self) -> bool {
         let has_ended = taken(&self.events).is_some_and(|flags| flags.contains(EventFlags::HUP));
         if has_ended {
@@ -77,13 +77,16 @@ pub(crate) struct Waker {
 }
 
 impl Waker {
-    pub(crate) fn of(theirs: OwnedFd) -> Result<Waker, FabricError> {
+    pub(crate) fn of(theirs: Stray) -> Result<Waker, FabricError> {
         // Fails for a file that is not a socket.
         let kind = sockopt::socket_domain(&theirs).and_then(|domain| Ok((domain, sockopt::socket_type(&theirs)?)));
         match kind {
-            Ok((AddressFamily::UNIX, SocketType::STREAM)) => Ok(Waker {
-                socket: Some((EndsAtCrash::enter(theirs.as_fd()), theirs)),
-            }),
+            Ok((AddressFamily::UNIX, SocketType::STREAM)) => {
+                // The drop of the waker asks whether the close would wait.
+                let theirs = theirs.checked();
+                let socket = Some((EndsAtCrash::enter(theirs.as_fd()), theirs));
+                Ok(Waker { socket })
+            }
             _ => Err(FabricError::PeerMisbehaved(Misbehaviour::GreetingIncomplete)),
         }
     }
@@ -117,9 +120,13 @@ impl Drop for Waker {
         drop(ends_at_crash);
         // An error: the peer has given a socket that listens, and connections with messages may wait there.
         if !matches!(rustix::io::ioctl_fionread(&socket), Ok(0)) {
-            let _ = threads::start("inet_rdma/close", move || drop(socket));
+            closing::close(socket);
         }
     }
+}
+
+fn no_set(errno: Errno) -> FabricError {
+    FabricError::system("creating an epoll set", errno)
 }
 
 fn taken(events: &OwnedFd) -> Option<EventFlags> {
@@ -128,18 +135,21 @@ fn taken(events: &OwnedFd) -> Option<EventFlags> {
     taken.first().map(|event| event.flags)
 }
 
-fn create() -> Result<(Watch, OwnedFd), Errno> {
+fn create() -> Result<(Watch, OwnedFd), FabricError> {
+    let sockets = |errno| FabricError::system("creating sockets for wake ups", errno);
     let (waking, watched) =
-        rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+            .map_err(sockets)?;
     // A message, which could hold descriptors, would stay: nobody reads here.
-    rustix::net::shutdown(&watched, Shutdown::Read)?;
-    let events = epoll::create(CreateFlags::CLOEXEC)?;
+    rustix::net::shutdown(&watched, Shutdown::Read).map_err(sockets)?;
+    let events = epoll::create(CreateFlags::CLOEXEC).map_err(no_set)?;
     epoll::add(
         &events,
         &watched,
         EventData::new_u64(0),
         EventFlags::IN | EventFlags::ET,
-    )?;
+    )
+    .map_err(no_set)?;
     let watch = Watch { watched, events };
     // This side's shutdown is an event, too.
     taken(&watch.events);
@@ -155,13 +165,13 @@ struct Around<'a> {
 impl Around<'_> {
     const ONCE: EventFlags = EventFlags::IN.union(EventFlags::ONESHOT);
 
-    fn create(watch: &Watch) -> Result<Around<'_>, Errno> {
-        let set = epoll::create(CreateFlags::CLOEXEC)?;
-        epoll::add(&set, &watch.events, EventData::new_u64(0), Self::ONCE)?;
+    fn create(watch: &Watch) -> Result<Around<'_>, FabricError> {
+        let set = epoll::create(CreateFlags::CLOEXEC).map_err(no_set)?;
+        epoll::add(&set, &watch.events, EventData::new_u64(0), Self::ONCE).map_err(no_set)?;
         Ok(Around { set, watch })
     }
 
-    /// Takes what it tells, and arms it again. True: it has told of the event fd.
+    /// Takes its events, and arms it again. True: one of them is the event fd's.
     fn take(&self) -> bool {
         let is_told = taken(&self.set).is_some();
         is_told && epoll::modify(&self.set, &self.watch.events, EventData::new_u64(0), Self::ONCE).is_ok()
@@ -170,7 +180,7 @@ impl Around<'_> {
 
 /// Tries whether a further shutdown of a socket makes an event, also for a set around the event fd. Linux does so; a
 /// kernel that imitates it might not. Err: there are no sockets to try it with.
-fn is_supported() -> Result<bool, Errno> {
+fn is_supported() -> Result<bool, FabricError> {
     static HAS_WORKED: AtomicBool = AtomicBool::new(false);
     if HAS_WORKED.load(Ordering::Relaxed) {
         return Ok(true);
@@ -184,7 +194,7 @@ fn is_supported() -> Result<bool, Errno> {
         let is_event = woken.is_ok() && is_told && flags.is_some_and(|flags| !flags.contains(EventFlags::HUP));
         is_event && taken(&watch.events).is_none() && !around.take()
     });
-    // A process that was forked at this moment may hold a copy of the socket: closing it may not show.
+    // A process that was forked at this moment may hold a copy of the socket: closing it might not show.
     let ends = rustix::net::shutdown(&waking, Shutdown::Both).is_ok() && around.take() && !watch.take();
     // The end stays.
     let stays = around.take() && around.take();
@@ -201,7 +211,7 @@ mod tests {
 
     fn pair() -> (Watch, Waker) {
         let (watch, theirs) = Watch::create().expect("sockets");
-        (watch, Waker::of(theirs).expect("the right kind"))
+        (watch, Waker::of(theirs.into()).expect("the right kind"))
     }
 
     impl Waker {
@@ -291,7 +301,7 @@ mod tests {
         let set = epoll::create(CreateFlags::CLOEXEC).expect("a set");
         let file = std::fs::File::open("/proc/self/exe").expect("a file").into();
         for other in [unix(SocketType::DGRAM), unix(SocketType::SEQPACKET), tcp, set, file] {
-            assert!(Waker::of(other).is_err());
+            assert!(Waker::of(OwnedFd::into(other)).is_err());
         }
     }
 }

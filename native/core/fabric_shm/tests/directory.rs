@@ -12,8 +12,9 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use inet_rdma_fabric::{Completion, DirectoryFault, FabricError, Listener, QueuePair, Safeguard};
-use inet_rdma_fabric_shm::directory::{SharedDirectory, SocketName};
+use inet_rdma_fabric_shm::directory::SharedDirectory;
 use inet_rdma_fabric_shm::listener::ShmListener;
+use inet_rdma_fabric_shm::socket_name::SocketName;
 use place::{Place, dead_socket, name, socket_at};
 use support::{BOUND, accept, numbered, parameters, poll_one};
 

@@ -6,6 +6,8 @@ mod answers;
 mod greetings;
 #[path = "hostile/raw.rs"]
 mod raw;
+#[path = "hostile/strays.rs"]
+mod strays;
 #[path = "../../fabric/tests/support/mod.rs"]
 #[allow(dead_code, reason = "shared with the contract suite, which uses all of it")]
 mod support;

@@ -46,9 +46,10 @@ fn default_bytes() -> u64 {
         let system = rustix::system::sysinfo();
         let memory = (system.totalram as u64).saturating_mul(system.mem_unit.into()) / MEMORY_PARTS;
         let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
-        match may_lock_all() {
-            true => memory,
-            false => limit.map_or(memory, |limit| limit.min(memory)),
+        if may_lock_all() {
+            memory
+        } else {
+            limit.map_or(memory, |limit| limit.min(memory))
         }
     })
 }

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 
 use crate::budget::Need;
 use crate::connection_end::{ConnectionEnd, End};
+use crate::devices::{self, Traits};
 use crate::gather::INLINE_BYTES;
 use crate::memory::{Account, ExposedMemory, PinnedRegion, Regions};
 use crate::network;
@@ -45,7 +46,7 @@ pub(crate) struct Connection {
     entries: u32,
     receives: u32,
     transport: Transport,
-    has_windows: bool,
+    traits: Traits,
     safeguard: Safeguard,
     sending: Mutex<SendQueue>,
     /// True if `sending` has requests that wait for a completion.
@@ -86,6 +87,7 @@ impl Connection {
         let entries = wanted.min(limits.queue_entries).min(limits.completion_entries - 1);
 
         let pd = Arc::new(ProtectionDomain::allocate(&id).map_err(failed_call)?);
+        let traits = devices::traits(device, &limits, &pd);
         let channel = Arc::new(CompletionChannel::create(&id).map_err(failed_call)?);
         let queue = |entries| {
             CompletionQueue::create(&channel, entries)
@@ -102,7 +104,7 @@ impl Connection {
         let capacity = Capacity {
             sends: entries,
             receives,
-            inline_bytes: INLINE_BYTES as u32,
+            inline_bytes: if traits.sends_inline { INLINE_BYTES as u32 } else { 0 },
         };
         let qp = Arc::new(QueuePair::create(&id, &pd, &send_queue, &receive_queue, capacity).map_err(failed_call)?);
         let hello = Hello {
@@ -124,11 +126,12 @@ impl Connection {
             entries,
             receives,
             transport,
-            has_windows: limits.windows,
+            traits,
             // A peer that invalidates a window of soft-RoCE makes the kernel of this host panic: docs/SECURITY.md.
-            safeguard: match limits.windows && !limits.is_soft_roce {
-                true => Safeguard::Windows,
-                false => Safeguard::None,
+            safeguard: if traits.has_windows && !limits.is_soft_roce {
+                Safeguard::Windows
+            } else {
+                Safeguard::None
             },
             sending: Mutex::new(SendQueue::new(entries, staging)),
             has_waiting: AtomicBool::new(false),
@@ -159,7 +162,7 @@ impl Connection {
             post_is_costly: true,
             pins: true,
             safeguard: self.safeguard,
-            windows: self.has_windows,
+            windows: self.traits.has_windows,
             // The best value was not measured over a device: use all landing buffers.
             landing_window_bytes: usize::MAX,
             ack_timeout,
@@ -170,8 +173,9 @@ impl Connection {
     pub(crate) fn established(&self, peer_slots: u16) -> Result<(), FabricError> {
         self.registration.connected()?;
         self.sending.lock().begin(peer_slots);
-        if self.transport == Transport::InfiniBand {
-            // Without it the connection works, too: the timer is for peers that break the rule of credits.
+        if self.transport == Transport::InfiniBand && self.traits.takes_rnr_timer {
+            // Without it the connection works, too: the timer is for peers that break the rule of credits. Drivers
+            // that refuse it, and those that wait with it for the next state, change nothing.
             let _ = self.qp.set_min_rnr_timer(MIN_RNR_TIMER);
         }
         Ok(())

@@ -65,7 +65,7 @@ struct Crash {
 impl Crash {
     fn new() -> Result<Crash, FabricError> {
         let (told, telling) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
-            .map_err(|errno| FabricError::system("making sockets that tell of a crash", errno))?;
+            .map_err(|errno| FabricError::system("making sockets that report a crash", errno))?;
         Ok(Crash {
             told,
             _ends_at_crash: EndsAtCrash::enter(telling.as_fd()),
@@ -83,12 +83,13 @@ impl Events {
     pub(crate) fn running() -> Result<Arc<Events>, FabricError> {
         let mut running = RUNNING.lock();
         if let Some(events) = running.as_ref().filter(|events| events.failure.get().is_none()) {
-            return match events.turn.hangs(Instant::now()) {
-                false => Ok(Arc::clone(events)),
-                true => Err(FabricError::system(
+            return if events.turn.hangs(Instant::now()) {
+                Err(FabricError::system(
                     "waiting for the thread of RDMA events to go on",
                     Errno(libc::ETIMEDOUT),
-                )),
+                ))
+            } else {
+                Ok(Arc::clone(events))
             };
         }
         let channel = Arc::new(EventChannel::create().map_err(refusal::no_connection_manager)?);
@@ -188,7 +189,7 @@ impl Events {
             Err(_) => FabricError::Panicked("the thread of RDMA events"),
         };
         let failure = self.failure.get_or_init(|| failure);
-        // No thread takes the events of these connections any more. The next connection starts another thread.
+        // No thread takes the events of these connections now. The next connection starts another thread.
         let all: Vec<Arc<ConnectionEnd>> = self.registry.lock().all().cloned().collect();
         for end in all {
             if end.set(End::Failed(failure.clone())) {
@@ -233,7 +234,7 @@ impl Events {
             }
         }
         for end in pending {
-            // Each wake asks the device, so the thread's turn begins anew with each: their sum is no sign of a hang.
+            // Each wake asks the device, so the thread's turn begins again with each: their sum is no sign of a hang.
             self.turn.begin(Instant::now());
             ended::carry_out_and_report(&end);
         }

@@ -15,6 +15,7 @@ mod budget;
 mod connect;
 mod connection;
 mod connection_end;
+mod devices;
 mod ended;
 mod events;
 mod exposer;

@@ -86,7 +86,7 @@ impl VerbsListener {
                 if let Some(answered) = self.answered.remove(&id) {
                     teardown::abandon(answered.connection);
                 }
-                // A listener on an address of the device gets no more requests, even when the device is back.
+                // A listener on an address of the device gets no further requests, even when the device is back.
                 self.is_broken |= self.ids.iter().any(|own| own.token() == id);
                 self.ready.push_back(Err(FabricError::DeviceRemoved));
             }
@@ -163,7 +163,7 @@ impl VerbsListener {
         if answered.stage == Stage::Greeting && matches!(answered.connection.take_greeting(), Ok(true)) {
             // It was added, and its descriptor is open.
             let _ = epoll::delete(&self.watch, answered.connection.channel.as_fd());
-            // The event that tells of the end was taken here.
+            // The event that reports the end was taken here.
             answered.connection.registration.set_end(End::Peer);
             self.ready.push_back(connected(answered));
         } else {

@@ -15,7 +15,7 @@ use crate::budget::{self, Charge, Need};
 use crate::refusal::{self, failed_call};
 
 /// Memory that the peer may write, as the user of a queue pair sees it. The pages outlive their registration: after the
-/// end of the queue pair no peer writes any more, but the bytes that it wrote may still be read.
+/// end of the queue pair no peer writes, but the bytes that it wrote may still be read.
 pub(crate) struct ExposedMemory {
     pages: Arc<Pages>,
     key: u32,

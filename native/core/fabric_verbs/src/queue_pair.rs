@@ -57,9 +57,10 @@ impl VerbsQueuePair {
     }
 
     fn check_open(&self) -> Result<(), FabricError> {
-        match self.connection.is_closed() {
-            true => Err(FabricError::PeerGone),
-            false => Ok(()),
+        if self.connection.is_closed() {
+            Err(FabricError::PeerGone)
+        } else {
+            Ok(())
         }
     }
 }

@@ -23,11 +23,11 @@ pub(crate) struct ReceiveQueue {
     pub(crate) counts: Counts,
 }
 
-/// The reason why no more completions come.
+/// The reason why no further completions come.
 #[derive(Debug, Clone)]
 pub(crate) enum Fault {
-    /// The queue pair has come to its end; [`crate::connection::Connection`] knows the reason. None: it takes no more
-    /// receives.
+    /// The queue pair has come to its end; [`crate::connection::Connection`] knows the reason. None: it takes no
+    /// further receives.
     Ended(Option<cq::Failure>),
     Misbehaved(Misbehaviour),
     Unreadable(FabricError),

@@ -116,7 +116,7 @@ impl SendQueue {
         let end = self.ledger.replace_staging(prepared.pages().bytes());
         self.replaced
             .push((std::mem::replace(&mut self.staging, prepared), end));
-        // The requests before it may have no signal: without a signalled one behind them their end would not show.
+        // The requests before it may have no signal: without a signalled one after them their end would not show.
         self.post_end_marker(outlet, target);
     }
 
@@ -139,9 +139,10 @@ impl SendQueue {
         if !self.waiting.is_empty() || !self.ledger.takes_transfer(bytes) {
             self.catch_up(outlet);
         }
-        match self.ledger.takes_transfer(bytes) {
-            true => Ok(()),
-            false => Err(FabricError::QueueFull),
+        if self.ledger.takes_transfer(bytes) {
+            Ok(())
+        } else {
+            Err(FabricError::QueueFull)
         }
     }
 
@@ -222,9 +223,10 @@ impl SendQueue {
                 if cell.keyed().window.is_none() {
                     return Err(FabricError::PeerGone);
                 }
-                let (number, signalled) = match awaited {
-                    true => (self.ledger.post_signalled(false), true),
-                    false => self.ledger.post(false, true),
+                let (number, signalled) = if awaited {
+                    (self.ledger.post_signalled(false), true)
+                } else {
+                    self.ledger.post(false, true)
                 };
                 self.counts.sends_posted += 1;
                 cell.keyed().named_by = number;
@@ -247,7 +249,7 @@ impl SendQueue {
                 Request::Invalidate { cell, key, .. } => Some((Arc::clone(cell), *key)),
                 Request::Control(_) | Request::Bind(..) => None,
             };
-            // The completions of a queue pair that takes no more requests tell the reason.
+            // The completions of a queue pair that takes no further requests tell the reason.
             if let (Err(_), Some((cell, key))) = (self.post_request(outlet, request), closing) {
                 cell.settle(key, WindowState::Open);
             }
@@ -315,7 +317,7 @@ impl SendQueue {
 
     /// Sends a few bytes, inline if the device can.
     fn post_message(&mut self, outlet: &Outlet<'_>, message: &[u8]) -> Result<(), FabricError> {
-        // Numbers count up by one, and no more requests are under way than there are slots.
+        // Numbers count up by one, and at most as many requests are under way as there are slots.
         let posted = self.ledger.post(false, true);
         if message.len() <= outlet.qp.inline_bytes() {
             return self.post(outlet, posted, Operation::Send, Source::Inline(message));

@@ -20,7 +20,7 @@ pub(crate) struct Ledger {
     staged: u64,
     staged_posted: u64,
     staged_done: u64,
-    /// Signalled work requests under way: each with its number, and the value of `staged_posted` behind it.
+    /// Signalled work requests under way: each with its number, and the value of `staged_posted` after it.
     signals: VecDeque<(u64, u64)>,
 }
 

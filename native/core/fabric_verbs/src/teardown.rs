@@ -26,7 +26,7 @@ const WAIT_MAX: Duration = Duration::from_secs(2);
 enum Order {
     /// Disconnect when all is sent.
     Disconnect(Arc<Connection>),
-    /// Destroy the connection after the peer's disconnect. No user has a reference any more.
+    /// Destroy the connection after the peer's disconnect. No user has a reference.
     Destroy(Arc<Connection>),
     /// Destroy a connection that was never established.
     Abandon(Box<Connection>),
@@ -257,7 +257,7 @@ impl Work {
         };
         match closing.stage {
             Stage::Sending => {
-                // The descriptor is open, but may not have been added.
+                // The descriptor is open, but might not have been added.
                 let _ = epoll::delete(&self.watch, closing.connection.channel.as_fd());
                 disconnect_id(&closing.connection);
                 if closing.is_dropped {

@@ -138,7 +138,7 @@ impl WindowAreas {
         self.0.lock().push(Arc::clone(area));
     }
 
-    /// Takes an area apart that no work request names any more ([`crate::sending::SendQueue::has_done_with`]): a
+    /// Takes an area apart that no work request names now ([`crate::sending::SendQueue::has_done_with`]): a
     /// request under way would fail, and end the connection.
     pub(crate) fn remove(&self, area: &Arc<WindowArea>) {
         self.0.lock().retain(|other| !Arc::ptr_eq(other, area));

@@ -102,7 +102,7 @@ impl AeadKey {
         Nonce::assume_unique_for_key(nonce)
     }
 
-    /// Encrypts the first `head` bytes of `record` where they are, and `tail` behind them; the tag follows. So `record`
+    /// Encrypts the first `head` bytes of `record` where they are, and `tail` after them; the tag follows. So `record`
     /// has `head` bytes, as many as `tail`, and [`TAG_BYTES`].
     #[inline]
     pub fn seal(&self, kind: Kind, number: u64, aad: &[u8], (record, head): (&mut [u8], usize), tail: &[u8]) {

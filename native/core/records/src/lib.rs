@@ -1,18 +1,18 @@
 //! Records: what a sealed stream carries through the ring, and the authentication of control messages.
 //!
-//! A [`Sealer`] makes a record of a run of user bytes, one for each transfer; the peer's [`Opener`] checks and decrypts
-//! it. A [`ControlSealer`] and a [`ControlOpener`] do the same for control messages, which stay readable. Each
-//! direction has a key of its own. New keys come by generation ([`Sealer::rekey`], [`Opener::install`]).
+//! A [`Sealer`] makes a record of a run of user bytes; the peer's [`Opener`] checks and decrypts it. Over a queue pair
+//! a record is one transfer into the ring; over TCP records follow each other. A [`ControlSealer`] and a
+//! [`ControlOpener`] do the same for the control messages of a queue pair, which stay readable.
 //!
-//! A [`PathSealer`] and a [`PathOpener`] do the same for bytes that arrive in order, as over TCP. Both derive each key
-//! from the previous key, so that a new key needs no message.
+//! Records and control messages of each direction have keys of their own. Each key follows from the previous secret,
+//! so that a new key needs no message.
 //!
-//! The crate moves no bytes and knows no memory that a peer can write: its caller copies a record into private memory
-//! first.
+//! The crate moves no bytes, has no clock, and knows no memory that a peer can write: its caller copies a record into
+//! private memory first.
 //!
 //! # Layout
 //!
-//! A record is one transfer into the ring, in one run. Numbers are little-endian.
+//! Numbers are little-endian.
 //!
 //! | bytes | field | values |
 //! |---|---|---|
@@ -21,9 +21,9 @@
 //! | 8..8+n | the user bytes, encrypted | |
 //! | 8+n..24+n | tag | |
 //!
-//! Where the ring has fewer than 25 bytes before its end the sender fills them with a transfer of zeros, and the
-//! receiver passes over them; both know this from the stream's position. So a record is in the ring as a whole once its
-//! notice has come. A record needs a ring of 64 bytes or more.
+//! In a ring a record lies in one run. Where the ring has fewer than 25 bytes before its end the sender fills them with
+//! a transfer of zeros, and the receiver passes over them; both know this from the stream's position. So a record is in
+//! the ring as a whole once its notice has come. A record needs a ring of 64 bytes or more.
 //!
 //! A control message of a sealed stream is the usual one (docs/PROTOCOL.md) with two more fields: byte 1, the low 8
 //! bits of the key's generation; bytes 24..40, the tag.
@@ -37,9 +37,10 @@
 //! | nonce, 96 bits, big-endian | 32 bits of 0, 64 bits: its number | 32 bits of 1, 64 bits: its number |
 //! | covered beside the encrypted bytes | header (8 bytes), position in the stream (64 bits) | bytes 0 to 24 |
 //!
-//! Numbers begin with 0 in each direction and are not sent; a new key does not begin anew. A record that is left out,
+//! Numbers begin with 0 in each direction and are not sent; they count on under a new key. A record that is left out,
 //! repeated or moved meets another number, and its tag is wrong. A number is never used twice under a key, as it only
-//! grows and each key is for one direction of one stream; a side refuses two equal keys. A record is made in private
+//! grows and each key is for the records, or the control messages, of one direction of one stream; a side refuses two
+//! equal keys. A record is made in private
 //! memory, and copied into private memory before it is checked and decrypted: bytes in shared memory could change
 //! between cipher and tag.
 //!
@@ -50,49 +51,44 @@
 //!
 //! # New keys
 //!
-//! 1. The user gives the new key to the receiving side, which still accepts the present key.
-//! 2. The user gives it to the sending side, which seals under it from the next record on, and sends a tick, so that
-//!    the receiver sees the change.
-//! 3. With the first record under the new key the receiver drops the previous key for records, with the first message
-//!    the previous key for messages. If nothing is unread when a further key comes, it drops the keys before the key of
-//!    the last message.
+//! The key that the sides of a stream have told each other gives two secrets, by HKDF-Expand (RFC 5869, SHA-256) with
+//! "inet_rdma records" and "inet_rdma controls"; over TCP the caller gives the secret of the records. A generation's
+//! key is HKDF-Expand of its secret with "inet_rdma key", the next generation's secret the same with "inet_rdma next".
 //!
-//! A receiver keeps up to 8 keys; one more is refused.
+//! The sender goes on to the next generation by itself. The receiver takes a message of the present generation or of
+//! the next, and drops the present key and secret with the first message of the next that its key opens. Each
+//! generation has a message at least, so the receiver follows. Records and control messages count their generations
+//! separately, as they overtake each other.
 //!
-//! | limit of a key | at most | source |
+//! | a key is replaced after | at most | source |
 //! |---|---|---|
-//! | records, and as many control messages | 2^31 | together the 2^32 of NIST SP 800-38D, section 8.3 |
-//! | bytes of records | 2^38 | RFC 8446, section 5.5: 2^24.5 records of 2^14 bytes, an advantage below 2^-57 |
-//!
-//! The user is told when half of the messages are used up, or as many bytes as it has chosen (by default a quarter of
-//! the limit). A key at its limit seals no more ([`UsedUp`]).
+//! | records, or control messages | 2^30 | a quarter of the 2^32 of NIST SP 800-38D, section 8.3 |
+//! | bytes of records | 2^37 | RFC 8446, section 5.5: 2^24.5 records of 2^14 bytes, an advantage below 2^-57 |
+//! | the time and the bytes that the caller has chosen ([`Renewal`]) | | |
 
 #![forbid(unsafe_code)]
 
 mod aead;
 mod control;
-mod keyring;
 mod limits;
 mod open;
-mod path;
 mod seal;
+mod secret;
 mod violation;
 mod wire;
 
 pub use aead::{Cipher, KEY_BYTES, Key};
 pub use control::{CONTROL_BYTES, ControlOpener, ControlSealer};
-pub use keyring::KEYS_MAX;
-pub use limits::{BYTES_MAX, MESSAGES_MAX, REKEY_MESSAGES, UsedUp};
+pub use limits::{BYTES_MAX, MESSAGES_MAX, Renewal};
 pub use open::Opener;
-pub use path::{PathOpener, PathSealer};
 pub use seal::{Sealer, Usage};
-pub use violation::{KeyRefused, Violation};
+pub use violation::Violation;
 pub use wire::{
     HEADER_BYTES, Header, OVERHEAD_BYTES, PLAIN_BYTES_MAX, RECORD_BYTES_MAX, RECORD_BYTES_MIN, RING_BYTES_MIN,
     TAG_BYTES, filling,
 };
 
-/// How the two directions of a stream are sealed.
+/// How the two directions of a stream or of a TCP connection are sealed.
 #[derive(Debug)]
 pub struct Protection {
     /// The same on both sides.
@@ -101,6 +97,6 @@ pub struct Protection {
     pub send_key: Key,
     /// The peer's `send_key`.
     pub receive_key: Key,
-    /// The user is asked for the next key once this many bytes were sealed under one key.
-    pub rekey_bytes: u64,
+    /// When this side goes on to the next key.
+    pub renewal: Renewal,
 }

@@ -1,20 +1,57 @@
-//! How much one key may seal.
+//! How much is sealed under one key.
 
-/// Records under one key, at most, and as many control messages: together the 2^32 of NIST SP 800-38D, section 8.3. It
-/// asks this of random nonces; counted nonces keep to it, too.
-pub const MESSAGES_MAX: u64 = 1 << 31;
+use std::time::{Duration, Instant};
 
-/// The user is asked for a new key from this number of messages on.
-pub const REKEY_MESSAGES: u64 = MESSAGES_MAX / 2;
+/// Records under one key, at most, and control messages. NIST SP 800-38D, section 8.3, allows 2^32 messages with random
+/// nonces; counted nonces keep to a quarter of that.
+pub const MESSAGES_MAX: u64 = 1 << 30;
 
-/// Bytes of records under one key, at most: RFC 8446, section 5.5, allows AES-GCM 2^24.5 records of 2^14 bytes, that is
+/// Bytes of records under one key, at most. RFC 8446, section 5.5, allows AES-GCM 2^24.5 records of 2^14 bytes, that is
 /// 2^38.5 bytes, to keep an attacker's advantage below 2^-57.
-pub const BYTES_MAX: u64 = 1 << 38;
+pub const BYTES_MAX: u64 = 1 << 37;
 
-/// The present key has sealed all that it may.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the key of generation {generation} has sealed all that it may")]
-pub struct UsedUp {
-    /// Names the key.
-    pub generation: u32,
+/// When a sender goes on to the next key. It does so at [`MESSAGES_MAX`] and at [`BYTES_MAX`] in any case.
+#[derive(Debug, Clone, Copy)]
+pub struct Renewal {
+    /// Bytes under one key.
+    pub bytes: u64,
+    /// Age of a key. None: no limit.
+    pub age: Option<Duration>,
+}
+
+impl Renewal {
+    /// As rarely as the limits allow.
+    pub const RAREST: Renewal = Renewal {
+        bytes: u64::MAX,
+        age: None,
+    };
+}
+
+/// When a key is too old.
+#[derive(Debug)]
+pub(crate) struct Age {
+    limit: Option<Duration>,
+    /// The last time at which a key was replaced because of its age.
+    since: Instant,
+}
+
+impl Age {
+    pub fn new(limit: Option<Duration>, now: Instant) -> Age {
+        Age { limit, since: now }
+    }
+
+    /// True once for each time the limit has passed. A key that was not used stays: the peer takes the present one and
+    /// the next.
+    #[inline]
+    pub fn is_over(&mut self, is_used: bool, now: impl FnOnce() -> Instant) -> bool {
+        let Some(limit) = self.limit.filter(|_| is_used) else {
+            return false;
+        };
+        let now = now();
+        let is_over = now.saturating_duration_since(self.since) >= limit;
+        if is_over {
+            self.since = now;
+        }
+        is_over
+    }
 }

@@ -1,12 +1,11 @@
 //! The sending side of records.
 
-use std::sync::Arc;
+use std::time::Instant;
 
-use crate::aead::{AeadKey, Cipher, Key, Kind};
-use crate::control::ControlSealer;
-use crate::limits::{BYTES_MAX, MESSAGES_MAX, REKEY_MESSAGES, UsedUp};
-use crate::violation::{KeyRefused, Violation};
-use crate::wire::{self, HEADER_BYTES, Header, OVERHEAD_BYTES, Place, RING_BYTES_MIN};
+use crate::aead::{Cipher, Key, Kind};
+use crate::limits::{Age, BYTES_MAX, MESSAGES_MAX, Renewal};
+use crate::secret::Generation;
+use crate::wire::{self, HEADER_BYTES, Header, OVERHEAD_BYTES, Place};
 
 /// The use of the present key.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -19,56 +18,69 @@ pub struct Usage {
     pub bytes: u64,
 }
 
-/// The present key of one direction, its use, and the place of the next record.
+/// Makes the records of one direction.
 #[derive(Debug)]
-pub(crate) struct Sealing {
-    pub cipher: Cipher,
-    key: Arc<AeadKey>,
+pub struct Sealer {
+    generation: Generation,
     place: Place,
-    pub usage: Usage,
+    usage: Usage,
     rekey_bytes: u64,
+    age: Age,
 }
 
-impl Sealing {
-    /// The key has generation 0. It is due to be replaced after `rekey_bytes` bytes.
-    pub fn new(cipher: Cipher, key: Arc<AeadKey>, rekey_bytes: u64) -> Sealing {
-        Sealing {
-            cipher,
-            key,
+impl Sealer {
+    /// Generation 0 has this secret.
+    pub fn new(cipher: Cipher, secret: &Key, renewal: Renewal, now: Instant) -> Sealer {
+        Sealer {
+            generation: Generation::first(cipher, secret),
             place: Place::default(),
             usage: Usage::default(),
-            rekey_bytes: rekey_bytes.min(BYTES_MAX / 2),
+            // The peer takes the next generation alone, so each one needs a record.
+            rekey_bytes: renewal.bytes.clamp(1, BYTES_MAX),
+            age: Age::new(renewal.age, now),
         }
     }
 
-    /// True if the next key should follow.
+    /// Takes the next key if the present one is too old, and was used. `now` is called only if that must be known.
     #[inline]
-    pub fn is_due(&self) -> bool {
-        self.usage.bytes >= self.rekey_bytes || self.usage.records >= REKEY_MESSAGES
+    pub fn rekey_if_old(&mut self, now: impl FnOnce() -> Instant) {
+        if self.age.is_over(self.usage.records > 0, now) {
+            self.rekey();
+        }
     }
 
-    /// Goes on to the key of the next generation.
-    pub fn rekey(&mut self, key: Arc<AeadKey>) {
-        self.key = key;
+    /// The next record has the next key.
+    #[cold]
+    pub fn rekey(&mut self) {
+        self.generation = self.generation.next();
         self.usage = Usage {
-            generation: self.usage.generation.wrapping_add(1),
+            generation: self.generation.number,
             ..Usage::default()
         };
     }
 
-    /// Makes a record of `plain` in `record`, which is as large as the record.
+    /// Notes that the ring is filled up to its end; `bytes` is the result of [`crate::filling`].
+    pub fn fill(&mut self, bytes: usize) {
+        self.place.fill(bytes);
+    }
+
+    /// Makes a record of `plain` in `record`: the bytes of `plain`, 1 to [`crate::PLAIN_BYTES_MAX`], and
+    /// [`OVERHEAD_BYTES`] more. AES reads the last slice where it is; all others are copied before the cipher.
     #[inline]
     pub fn seal(&mut self, plain: &[&[u8]], record: &mut [u8]) {
+        if self.usage.bytes >= self.rekey_bytes || self.usage.records >= MESSAGES_MAX {
+            self.rekey();
+        }
         let record_bytes = record.len();
         let header = Header {
             plain_bytes: record_bytes - OVERHEAD_BYTES,
-            generation: self.usage.generation,
+            generation: self.generation.number,
         };
         let header = header.emit();
         let (to, sealed) = record.split_at_mut(HEADER_BYTES);
         to.copy_from_slice(&header);
         let (tail, head) = match plain.split_last() {
-            Some((tail, head)) if self.cipher.seals_out_of_place() => (*tail, head),
+            Some((tail, head)) if self.cipher().seals_out_of_place() => (*tail, head),
             _ => (&[] as &[u8], plain),
         };
         let mut at = 0;
@@ -79,131 +91,68 @@ impl Sealing {
         debug_assert_eq!(at + tail.len() + OVERHEAD_BYTES, record_bytes);
         let Place { sequence, position } = self.place;
         let aad = wire::aad(header, position);
-        self.key.seal(Kind::Record, sequence, &aad, (sealed, at), tail);
+        self.generation
+            .key
+            .seal(Kind::Record, sequence, &aad, (sealed, at), tail);
         self.place.pass_record(record_bytes);
         self.usage.records += 1;
         self.usage.bytes += record_bytes as u64;
     }
-}
 
-/// Makes records of one direction.
-#[derive(Debug)]
-pub struct Sealer {
-    sealing: Sealing,
-    /// True if the user was asked for the next key.
-    asked: bool,
-    /// The last record, and bytes of larger ones before it; private memory.
-    record: Vec<u8>,
-}
-
-impl Sealer {
-    /// Sealers for a stream through a ring of `ring_bytes` on the peer's side, and for its control messages. The first
-    /// key has generation 0.
-    pub fn new(
-        cipher: Cipher,
-        key: &Key,
-        ring_bytes: u32,
-        rekey_bytes: u64,
-    ) -> Result<(Sealer, ControlSealer), Violation> {
-        if ring_bytes < RING_BYTES_MIN {
-            return Err(Violation::RecordRing(ring_bytes));
-        }
-        let key = Arc::new(AeadKey::new(cipher, key));
-        let control = ControlSealer::new(Arc::clone(&key));
-        let sealer = Sealer {
-            sealing: Sealing::new(cipher, key, rekey_bytes),
-            asked: false,
-            record: Vec::new(),
-        };
-        Ok((sealer, control))
-    }
-
-    /// Notes that the ring is filled up to its end; `bytes` is the result of [`crate::filling`].
-    pub fn fill(&mut self, bytes: usize) {
-        self.sealing.place.fill(bytes);
-    }
-
-    /// Fails if the present key may seal no more.
-    #[inline]
-    pub fn check(&self) -> Result<(), UsedUp> {
-        let Usage {
-            generation,
-            records,
-            bytes,
-        } = self.sealing.usage;
-        match records >= MESSAGES_MAX || bytes >= BYTES_MAX {
-            true => Err(UsedUp { generation }),
-            false => Ok(()),
-        }
-    }
-
-    /// Makes a record of `plain`, of `bytes` bytes in all, 1 to [`crate::PLAIN_BYTES_MAX`]. AES reads the last slice
-    /// where it is; all others are copied before the cipher. Call [`Self::check`] before.
-    #[inline]
-    pub fn seal(&mut self, bytes: usize, plain: &[&[u8]]) -> &[u8] {
-        let record_bytes = bytes + OVERHEAD_BYTES;
-        if self.record.len() < record_bytes {
-            self.record.resize(record_bytes, 0);
-        }
-        let record = &mut self.record[..record_bytes];
-        self.sealing.seal(plain, record);
-        record
-    }
-
-    /// True once for each key: it has sealed so much that the user should bring the next one.
-    #[inline]
-    #[must_use]
-    pub fn take_due(&mut self) -> bool {
-        self.sealing.is_due() && !std::mem::replace(&mut self.asked, true)
-    }
-
-    /// What was sealed under the present key.
+    /// The use of the present key.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        self.sealing.usage
+        self.usage
     }
 
-    /// Records and control messages are sealed under `key` from here on. The peer must have it already.
-    pub fn rekey(&mut self, generation: u32, key: &Key, control: &mut ControlSealer) -> Result<(), KeyRefused> {
-        let next = self.sealing.usage.generation.wrapping_add(1);
-        if generation != next {
-            return Err(KeyRefused::Generation { said: generation, next });
-        }
-        let key = Arc::new(AeadKey::new(self.sealing.cipher, key));
-        control.rekey(generation, Arc::clone(&key));
-        self.sealing.rekey(key);
-        self.asked = false;
-        Ok(())
+    /// The cipher of the records.
+    #[must_use]
+    pub fn cipher(&self) -> Cipher {
+        self.generation.cipher()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{BYTES_MAX, Cipher, Key, MESSAGES_MAX, REKEY_MESSAGES, Sealer, UsedUp};
+    use super::*;
 
-    fn sealer() -> Sealer {
-        let key = Key::new(&[1; 32]).expect("32 bytes");
-        Sealer::new(Cipher::Aes256Gcm, &key, 4096, u64::MAX).expect("a ring").0
+    fn sealer(bytes: u64) -> Sealer {
+        let secret = Key::new(&[1; 32]).expect("32 bytes");
+        let renewal = Renewal { bytes, age: None };
+        Sealer::new(Cipher::Aes256Gcm, &secret, renewal, Instant::now())
+    }
+
+    fn generation_of_next(sealer: &mut Sealer) -> u32 {
+        let mut record = [0; 1 + OVERHEAD_BYTES];
+        sealer.seal(&[&[0]], &mut record);
+        sealer.usage().generation
     }
 
     #[test]
-    fn a_key_ends_with_its_messages_and_with_its_bytes() {
-        let mut sealer = sealer();
-        sealer.sealing.usage.records = REKEY_MESSAGES;
-        assert!(sealer.take_due());
-        sealer.sealing.usage.records = MESSAGES_MAX - 1;
-        assert_eq!(sealer.check(), Ok(()));
-        sealer.seal(1, &[&[0]]);
-        assert_eq!(sealer.check(), Err(UsedUp { generation: 0 }));
-        sealer.sealing.usage.records = 0;
-        sealer.sealing.usage.bytes = BYTES_MAX;
-        assert_eq!(sealer.check(), Err(UsedUp { generation: 0 }));
+    fn a_key_is_replaced_after_its_records_and_after_its_bytes() {
+        let mut sealer = sealer(u64::MAX);
+        sealer.usage.records = MESSAGES_MAX - 1;
+        assert_eq!(generation_of_next(&mut sealer), 0);
+        assert_eq!(generation_of_next(&mut sealer), 1);
+        assert_eq!(sealer.usage().records, 1, "counted from the first record of the key");
+        sealer.usage.bytes = BYTES_MAX;
+        assert_eq!(generation_of_next(&mut sealer), 2);
     }
 
     #[test]
-    fn however_late_the_user_wants_to_be_asked_half_of_the_bytes_are_left() {
-        let mut sealer = sealer();
-        sealer.sealing.usage.bytes = BYTES_MAX / 2;
-        assert!(sealer.take_due());
+    fn no_generation_is_left_without_a_record() {
+        let mut sealer = sealer(0);
+        assert_eq!(generation_of_next(&mut sealer), 0);
+        sealer.age = Age::new(Some(std::time::Duration::ZERO), Instant::now());
+        sealer.rekey_if_old(Instant::now);
+        assert_eq!(generation_of_next(&mut sealer), 1);
+    }
+
+    #[test]
+    fn generations_count_on_after_the_last_number() {
+        let mut sealer = sealer(1);
+        (sealer.generation.number, sealer.usage.generation) = (u32::MAX, u32::MAX);
+        assert_eq!(generation_of_next(&mut sealer), u32::MAX);
+        assert_eq!(generation_of_next(&mut sealer), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Faults of records and of keys.
+//! Faults of records and of control messages.
 
 /// A breach of the rules of records by the peer, or by a stranger in its place. Each ends the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -22,7 +22,7 @@ pub enum Violation {
         /// Bytes of it that have arrived.
         arrived: usize,
     },
-    /// A record or control message under a key that is not known, or not any more.
+    /// A record or control message under a key that is neither the present one nor the next.
     #[error("a record under the key of generation {said}; the present one is {present}")]
     KeyGeneration {
         /// The generation in its header.
@@ -42,23 +42,4 @@ pub enum Violation {
         /// The number that it should have.
         sequence: u64,
     },
-}
-
-/// Why a new key is not taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum KeyRefused {
-    /// The stream is not sealed.
-    #[error("the connection carries no records")]
-    Plain,
-    /// The key is not of the next generation.
-    #[error("a key of generation {said} where {next} is next")]
-    Generation {
-        /// The next generation.
-        said: u32,
-        /// What is next.
-        next: u32,
-    },
-    /// The peer has not yet used the keys that were installed before.
-    #[error("{0} keys wait to be used by the peer")]
-    TooMany(usize),
 }

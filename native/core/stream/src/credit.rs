@@ -52,7 +52,7 @@ const FINISH_RESERVE: u16 = 1;
 pub(crate) struct Credit {
     /// Free slots of the peer, as far as this side knows.
     known: u16,
-    /// Of these, kept for FINISH: [`FINISH_RESERVE`] until it is sent, then 0.
+    /// Credits kept for FINISH: [`FINISH_RESERVE`] until it is sent, then 0.
     reserved: u16,
     /// Depth of the peer's receive queue.
     remote_slots: u16,

@@ -32,10 +32,10 @@
 //!   control messages keep their order, and enters a later phase than theirs. The receiver's next advertisement has a
 //!   later phase, too.
 //! * A byte is read from the ring into which it was written: transfers and marks share one order.
-//! * The peer writes no more into a withdrawn buffer: indirect bytes that arrive in phase P were sent after the last
+//! * The peer does not write into a withdrawn buffer: indirect bytes that arrive in phase P were sent after the last
 //!   use of an advertisement of P.
-//! * The sender holds no more advertisements than it announced: it has dropped those of older phases when the first of
-//!   a new phase arrives.
+//! * The sender holds at most the advertisements that it announced: it has dropped those of older phases when the first
+//!   of a new phase arrives.
 //! * A sender that awaits an advertisement gets an answer. If the sender used up a buffer, that transfer makes the
 //!   answer due. If an advertisement came late, the indirect bytes that made it stale make the answer due, and the
 //!   answer follows that advertisement.

@@ -22,7 +22,7 @@ pub struct Receive {
 /// The place in which the bytes of a transfer have arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
-    /// In the ring, behind the earlier bytes. The peer no longer fills receives that were advertised before: take them
+    /// In the ring, after the earlier bytes. The peer no longer fills receives that were advertised before: take them
     /// back by [`crate::Stream::withdraw`], else no other one is advertised.
     Ring {
         /// Number of bytes.

@@ -274,7 +274,7 @@ impl Receiver {
         self.estimate = self.estimate.plus(bytes);
     }
 
-    /// Takes back a receive that the peer cannot write into any more, or does not know of.
+    /// Takes back a receive that the peer can no longer write into, or does not know of.
     #[inline]
     pub fn withdraw(&mut self) -> Option<ReceiveId> {
         if self.receives.is_empty() {

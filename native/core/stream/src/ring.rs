@@ -141,7 +141,7 @@ impl Ring {
         self.freed_at = self.behind(self.freed_at, bytes);
     }
 
-    /// The offset `bytes` behind `at`; at most the size of the ring.
+    /// The offset `bytes` after `at`; at most the size of the ring.
     fn behind(&self, at: u32, bytes: u32) -> u32 {
         let to_end = self.bytes - at;
         if bytes < to_end { at + bytes } else { bytes - to_end }

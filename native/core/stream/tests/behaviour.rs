@@ -260,6 +260,47 @@ fn a_user_that_waits_for_room_has_a_quarter_of_the_ring_acknowledged() {
     assert_eq!(b.poll_control(), None);
 }
 
+/// Sends as many of the bytes as there is room for. Returns the others; if there are some the user waits.
+fn write(from: &mut Stream, to: &mut Stream, bytes: u32) -> u32 {
+    let offer = Offer {
+        indirect: bytes,
+        direct: bytes,
+    };
+    match from.poll_transfer(offer).filter(|_| bytes > 0) {
+        Some(transfer) => {
+            to.handle_notice(transfer.notice).expect("honest");
+            write(from, to, bytes - transfer.notice.bytes)
+        }
+        None => {
+            if bytes > 0 {
+                from.handle_writer_waits();
+            }
+            bytes
+        }
+    }
+}
+
+#[test]
+fn two_users_that_each_write_three_quarters_of_a_ring_before_they_read_do_not_wait_for_ever() {
+    for read_before in 0..=LIMITS.ring_bytes {
+        let (mut a, mut b) = pair();
+        // In one transfer each: a message for credits would acknowledge, too.
+        if read_before > 0 {
+            pass(&mut a, &mut b, read_before);
+            pass(&mut b, &mut a, read_before);
+            let _read = (a.handle_copied(read_before), b.handle_copied(read_before));
+            let _acknowledged = (controls(&mut a, &mut b), controls(&mut b, &mut a));
+        }
+        let (mut of_a, mut of_b) = (LIMITS.ring_bytes * 3 / 4, LIMITS.ring_bytes * 3 / 4);
+        for _ in 0..3 {
+            of_a = write(&mut a, &mut b, of_a);
+            of_b = write(&mut b, &mut a, of_b);
+            let _acknowledged = (controls(&mut a, &mut b), controls(&mut b, &mut a));
+        }
+        assert_eq!((of_a, of_b), (0, 0), "after {read_before} bytes that were read");
+    }
+}
+
 #[test]
 fn the_end_has_a_credit_of_its_own() {
     let (mut a, mut b) = pair();

@@ -30,8 +30,8 @@ pub struct AsyncEvent {
     pub what: String,
 }
 
-/// The next event of this device; None: no more for now. The descriptor must not block
-/// ([`crate::cm::CmId::watch_device`] sees to it). Err: no more events will come, as the device was removed.
+/// The next event of this device; None: none waits now. The descriptor must not block
+/// ([`crate::cm::CmId::watch_device`] sees to it). Err: no further events will come, as the device was removed.
 pub fn take(device: Device<'_>) -> Result<Option<AsyncEvent>, VerbsError> {
     // SAFETY: all zeros are a value: a null pointer and the first kind of event.
     let mut event: ibv_async_event = unsafe { std::mem::zeroed() };
@@ -40,15 +40,17 @@ pub fn take(device: Device<'_>) -> Result<Option<AsyncEvent>, VerbsError> {
         return nothing_yet(VerbsError::last("asking a device for an event")).map(|()| None);
     }
     let (kind, concerns) = concerns(&event);
-    let text = match kind <= ibv_event_type::IBV_EVENT_WQ_FATAL as u32 {
+    let text = if kind <= ibv_event_type::IBV_EVENT_WQ_FATAL as u32 {
         // SAFETY: the kind is one that the enum has.
-        true => unsafe { ibv_event_type_str(event.event_type) },
-        false => std::ptr::null(),
+        unsafe { ibv_event_type_str(event.event_type) }
+    } else {
+        std::ptr::null()
     };
-    let what = match text.is_null() {
-        true => format!("event {kind}"),
+    let what = if text.is_null() {
+        format!("event {kind}")
+    } else {
         // SAFETY: not null, and a C string that lives for ever.
-        false => unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned(),
+        unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
     };
     // SAFETY: an event of `ibv_get_async_event`, acknowledged once.
     unsafe { ibv_ack_async_event(&raw mut event) };
@@ -57,7 +59,7 @@ pub fn take(device: Device<'_>) -> Result<Option<AsyncEvent>, VerbsError> {
 
 /// The event's kind as a number, and the object that it concerns.
 fn concerns(event: &ibv_async_event) -> (u32, Concerns) {
-    // A kernel newer than the binding may tell of events that its enum does not know: never read as the enum.
+    // A kernel newer than the binding may report events that its enum does not know: never read as the enum.
     // SAFETY: the field is initialised, and of the size and alignment of a C enum.
     let kind = unsafe { (&raw const event.event_type).cast::<u32>().read() };
     let is = |one: ibv_event_type| kind == one as u32;

@@ -50,7 +50,7 @@ impl EventChannel {
         Ok(channel)
     }
 
-    /// The next event; None: no more for now.
+    /// The next event; None: none waits now.
     pub fn next_event(self: &Arc<Self>) -> Result<Option<Event>, VerbsError> {
         const DOING: &str = "asking the connection manager for an event";
         let mut raw: *mut rdma_cm_event = std::ptr::null_mut();

@@ -43,7 +43,8 @@ impl CompletionChannel {
         Ok(channel)
     }
 
-    /// Takes all waiting events. Err: the device was removed and raises no more events; the descriptor stays readable.
+    /// Takes all waiting events. Err: the device was removed and raises no further events; the descriptor stays
+    /// readable.
     pub fn drain(&self) -> Result<(), VerbsError> {
         loop {
             let (mut cq, mut context) = (std::ptr::null_mut(), std::ptr::null_mut());

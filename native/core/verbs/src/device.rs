@@ -38,7 +38,8 @@ pub struct DeviceLimits {
     pub completion_entries: u32,
     /// Ports.
     pub ports: u8,
-    /// True if it has memory windows of type 2.
+    /// True if its flags say that it has memory windows of type 2. Some devices have none all the same: see
+    /// [`crate::window::MemoryWindow::try_allocation`].
     pub windows: bool,
     /// True if it is the kernel's rxe.
     pub is_soft_roce: bool,
@@ -89,6 +90,13 @@ impl<'a> Device<'a> {
     pub fn name(self) -> String {
         // SAFETY: the device lives as long as its context; `name` is a C string in an array of its own.
         unsafe { name_of(self.device()) }
+    }
+
+    /// The driver of the hardware below, as the kernel names it, such as `mlx5_core`. None: a software device, or the
+    /// kernel does not say.
+    pub fn driver(self) -> Option<String> {
+        let link = std::fs::read_link(format!("/sys/class/infiniband/{}/device/driver", self.name())).ok()?;
+        Some(link.file_name()?.to_string_lossy().into_owned())
     }
 
     /// The device's name within this process, as long as it is open.

@@ -159,7 +159,7 @@ impl QueuePair {
         check_errno("setting the timer of a queue pair", result)
     }
 
-    /// Moves it to the error state from any other state: posted work requests complete as flushed, behind the
+    /// Moves it to the error state from any other state: posted work requests complete as flushed, after the
     /// completions that are there.
     pub fn move_to_error(&self) -> Result<(), VerbsError> {
         // SAFETY: all zeros are a value of this C struct of numbers.
@@ -241,7 +241,7 @@ impl QueuePair {
         self.post_request(&mut request, "posting a send")
     }
 
-    /// Posts the bind of `window`, which must not be bound any more when the device comes to the request. From then on
+    /// Posts the bind of `window`, which must no longer be bound when the device comes to the request. From then on
     /// the peer may write through it with `key`, see [`MemoryWindow::key_after`]. Later requests are carried out later.
     pub fn post_bind(
         &self,

@@ -52,6 +52,17 @@ impl MemoryWindow {
         })
     }
 
+    /// Allocates a window without memory, and frees it. Err: the device, its driver or its provider has none, whatever
+    /// its flags say, or none is left.
+    pub fn try_allocation(pd: &ProtectionDomain) -> Result<(), VerbsError> {
+        // SAFETY: a protection domain that lives. Where the provider has no windows, the function says so.
+        let window = unsafe { ibv_alloc_mw(pd.raw().as_ptr(), ibv_mw_type::IBV_MW_TYPE_2) };
+        let window = NonNull::new(window).ok_or_else(|| VerbsError::last("trying to allocate a memory window"))?;
+        // SAFETY: allocated above, never bound, freed once.
+        let _ = unsafe { ibv_dealloc_mw(window.as_ptr()) };
+        Ok(())
+    }
+
     /// The key of the last bind; before the first bind, a key that opens no memory.
     pub fn key(&self) -> u32 {
         // SAFETY: allocated until drop.

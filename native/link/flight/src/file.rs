@@ -15,17 +15,18 @@
 //! | 84..86 | bytes of the node's name |
 //! | 86.. | the node's name, in UTF-8 |
 //!
-//! It ends behind the last slot that was written, and slots before that which have no event yet are holes.
+//! It ends after the last slot that was written, and slots before that which have no event yet are holes.
 //!
-//! A process holds a lock (flock) on its file for as long as it lives. Nobody renames or removes a file that is locked:
-//! a second node of the same name takes the next free name. Where the file system has no locks, the last node wins.
+//! A process holds a lock (flock) on its file for as long as it lives. No other process renames or removes a file that
+//! is locked: a second node of the same name takes the next free name, and so does a node whose name is another user's.
+//! Where the file system has no locks, the last node wins.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{CWD, FileType, FlockOperation, Mode, OFlags, RenameFlags};
 use rustix::process::getuid;
 use rustix::time::ClockId;
 
@@ -69,9 +70,15 @@ pub enum FileError {
     /// Every user may replace files in the directory.
     #[error("{0} may be written by everybody and has no sticky bit: choose another directory, or chmod +t it")]
     OpenDirectory(PathBuf),
-    /// The recorder's file name is taken by something that is not a file of this user.
-    #[error("{0} is there, and is not a file of this user: remove it, or choose another directory")]
+    /// All names are taken, this first one by something that is not a file of this user.
+    #[error(
+        "{0} is there, and is not a file of this user, and the names that could follow it are taken, too: remove it, \
+         or choose another directory"
+    )]
     Squatted(PathBuf),
+    /// A defect: the thread that writes has panicked.
+    #[error("its thread panicked: standard error of the node says where; please report it")]
+    Panicked,
     /// Nodes that run have all names.
     #[error("{0} and the names that could follow it are files of nodes that run: choose another directory")]
     InUse(PathBuf),
@@ -85,7 +92,7 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    /// Of a file of `bytes` bytes at most.
+    /// The slots of a file of `bytes` bytes at most.
     pub(crate) fn of(bytes: u64) -> Slots {
         let all = (bytes as usize).saturating_sub(HEADER_BYTES) / SLOT_BYTES;
         let events = all * EVENT_QUARTERS / 4;
@@ -100,30 +107,93 @@ impl Slots {
     }
 }
 
-/// Makes and locks this node's file in the first directory that exists. The name of the run before gets `.1` behind it.
+/// Makes and locks this node's file in the first directory where that works: one that is there may be another user's.
+/// The name of the run before gets the suffix `.1`.
+///
+/// Err: of the first directory that is there, else of the first one.
 pub(crate) fn claim(directories: &[PathBuf], node: &str) -> Result<(File, PathBuf), FileError> {
-    let exists = directories.iter().find(|directory| directory.is_dir());
-    let directory = exists
-        .or(directories.last())
-        .map_or(Path::new("/tmp"), PathBuf::as_path);
-    check_directory(directory)?;
-    let stem: String = node.chars().map(in_file_name).take(NAME_CHARS_MAX).collect();
-    for number in 1..=SAME_NAMES_MAX {
-        let stem = match number {
-            1 => stem.clone(),
-            _ => format!("{stem}{NUMBER}{number}"),
-        };
-        let path = directory.join(format!("{PREFIX}{stem}{SUFFIX}"));
-        let before = directory.join(format!("{PREFIX}{stem}{SUFFIX_BEFORE}"));
-        if !make_room(&path, &before)? {
-            continue;
-        }
-        if let Some(file) = create(&path)? {
-            remove_old(directory, &path);
-            return Ok((file, path));
+    let mut refused: Option<(FileError, bool)> = None;
+    for directory in directories {
+        match claim_in(directory, node) {
+            Ok(claimed) => return Ok(claimed),
+            Err(error) => {
+                let is_there = directory.is_dir();
+                if refused.as_ref().is_none_or(|(_, was_there)| is_there && !was_there) {
+                    refused = Some((error, is_there));
+                }
+            }
         }
     }
-    Err(FileError::InUse(directory.join(format!("{PREFIX}{stem}{SUFFIX}"))))
+    Err(refused.map_or_else(|| FileError::NoDirectory(PathBuf::new()), |(error, _)| error))
+}
+
+fn claim_in(directory: &Path, node: &str) -> Result<(File, PathBuf), FileError> {
+    check_directory(directory)?;
+    with_free_name(directory, node, |path| {
+        let file = create(path)?;
+        Ok(file.map(|file| {
+            remove_old(directory, path);
+            (file, path.to_owned())
+        }))
+    })
+}
+
+/// Gives a file of this process, which it has locked, the name of this node in its directory.
+pub(crate) fn rename(from: &Path, node: &str) -> Result<PathBuf, FileError> {
+    let directory = from.parent().unwrap_or(Path::new("/"));
+    let name = names(directory, node, 1).0;
+    if name == from {
+        return Ok(name);
+    }
+    with_free_name(directory, node, |path| {
+        let renamed = rustix::fs::renameat_with(CWD, from, CWD, path, RenameFlags::NOREPLACE);
+        match renamed {
+            Ok(()) => Ok(Some(path.to_owned())),
+            Err(rustix::io::Errno::EXIST) => Ok(None),
+            // The file system cannot tell whether the name is taken. It was free a moment before.
+            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
+                std::fs::rename(from, path).map_err(system("renaming", from))?;
+                Ok(Some(path.to_owned()))
+            }
+            Err(error) => Err(system("renaming", from)(error.into())),
+        }
+    })
+}
+
+/// Tries the names of a node's files in turn, but those of nodes that run, and those that something else has. None:
+/// another node has been faster.
+fn with_free_name<T>(
+    directory: &Path,
+    node: &str,
+    mut take: impl FnMut(&Path) -> Result<Option<T>, FileError>,
+) -> Result<T, FileError> {
+    let mut squatted = None;
+    for number in 1..=SAME_NAMES_MAX {
+        let (path, before) = names(directory, node, number);
+        match make_room(&path, &before) {
+            Ok(true) => {
+                if let Some(taken) = take(&path)? {
+                    return Ok(taken);
+                }
+            }
+            Ok(false) => {}
+            Err(error @ FileError::Squatted(_)) => squatted = squatted.or(Some(error)),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(squatted.unwrap_or_else(|| FileError::InUse(names(directory, node, 1).0)))
+}
+
+/// The names of a node's file, and of the file of the run before, by the number among nodes of one name.
+fn names(directory: &Path, node: &str, number: u32) -> (PathBuf, PathBuf) {
+    let mut stem: String = node.chars().map(in_file_name).take(NAME_CHARS_MAX).collect();
+    if number > 1 {
+        stem = format!("{stem}{NUMBER}{number}");
+    }
+    (
+        directory.join(format!("{PREFIX}{stem}{SUFFIX}")),
+        directory.join(format!("{PREFIX}{stem}{SUFFIX_BEFORE}")),
+    )
 }
 
 /// Maximum number of a node name's characters in a file name, which has other parts, and 255 characters at most.
@@ -236,8 +306,23 @@ fn create(path: &Path) -> Result<Option<File>, FileError> {
     }
 }
 
-/// The header of the file of a recorder that starts now.
-pub(crate) fn header(node: &str, slots: Slots) -> [u8; HEADER_BYTES] {
+/// When a recorder has started, in nanoseconds.
+pub(crate) struct Start {
+    monotonic: u64,
+    realtime: u64,
+}
+
+impl Start {
+    pub(crate) fn now() -> Start {
+        Start {
+            monotonic: slot::now(ClockId::Monotonic),
+            realtime: slot::now(ClockId::Realtime),
+        }
+    }
+}
+
+/// The header of a recorder's file.
+pub(crate) fn header(node: &str, slots: Slots, start: &Start) -> [u8; HEADER_BYTES] {
     let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let mut header = [0; HEADER_BYTES];
     let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
@@ -246,8 +331,8 @@ pub(crate) fn header(node: &str, slots: Slots) -> [u8; HEADER_BYTES] {
     put(12, &(SLOT_BYTES as u32).to_le_bytes());
     put(16, &(slots.events as u32).to_le_bytes());
     put(20, &(slots.ticks as u32).to_le_bytes());
-    put(24, &slot::now(ClockId::Monotonic).to_le_bytes());
-    put(32, &slot::now(ClockId::Realtime).to_le_bytes());
+    put(24, &start.monotonic.to_le_bytes());
+    put(32, &start.realtime.to_le_bytes());
     put(40, &std::process::id().to_le_bytes());
     let boot_id = boot_id.trim_end().as_bytes();
     put(48, &boot_id[..boot_id.len().min(36)]);

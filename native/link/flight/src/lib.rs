@@ -30,7 +30,7 @@ mod node;
 #[cfg(not(loom))]
 pub use self::{
     file::FileError,
-    node::{Report, flush, record, recorder, report, start},
+    node::{Report, file, flush, record, recorder, report, start},
     recorder::Recorder,
     slot::{Event, SLOT_BYTES},
     writer::Writer,

@@ -1,6 +1,6 @@
 //! The recorder of this process, and the thread that writes its file.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
@@ -48,8 +48,8 @@ pub enum Report {
 static REPORT: Mutex<Option<Report>> = Mutex::new(None);
 static HAS_REPORT: AtomicBool = AtomicBool::new(false);
 
-/// Starts the recorder of this process, unless it runs: the first call decides about its file. It will be in the first
-/// of the directories that exists.
+/// Starts the recorder of this process. One that runs gets the node's name; its first call decides about the rest. Its
+/// file will be in the first of the directories where it can be made.
 ///
 /// `start_thread` starts a thread in which SIGXFSZ is blocked.
 pub fn start<E>(
@@ -60,7 +60,9 @@ pub fn start<E>(
 ) -> Result<(), E> {
     static STARTING: Mutex<()> = Mutex::new(());
     let _one_starts = STARTING.lock();
-    if RUNNING.get().is_some() {
+    if let Some(running) = RUNNING.get() {
+        running.recorder.rename(node);
+        running.thread.unpark();
         return Ok(());
     }
     let recorder = Arc::new(Recorder::new(node, bytes));
@@ -68,6 +70,13 @@ pub fn start<E>(
     let thread = start_thread(Box::new(|| run(writer)))?;
     let _first = RUNNING.set(Running { recorder, thread });
     Ok(())
+}
+
+static FILE: Mutex<Option<PathBuf>> = Mutex::new(None);
+
+/// The file of this process, under the name that it had at the last write. None: nothing is written.
+pub fn file() -> Option<PathBuf> {
+    FILE.lock().clone()
 }
 
 /// The recorder of this process. None: it is off.
@@ -118,7 +127,9 @@ fn run(mut writer: Writer) {
             std::thread::park();
         }
         let asked = FLUSHES.lock().asked;
-        match writer.write() {
+        let written = writer.write();
+        *FILE.lock() = writer.path().map(Path::to_owned);
+        match written {
             Ok(()) if failures > 0 => {
                 tell(Report::Written { failures });
                 failures = 0;

@@ -1,5 +1,8 @@
 //! The events in memory.
 
+use std::sync::Arc;
+
+use parking_lot::RwLock;
 use zerocopy::FromZeros;
 
 use crate::file::Slots;
@@ -15,7 +18,7 @@ pub struct Recorder {
     /// The sequence numbers of the next event and of the next tick.
     next: [AtomicU64; 2],
     has_link: AtomicBool,
-    pub(crate) node: String,
+    node: RwLock<Arc<str>>,
 }
 
 impl Recorder {
@@ -28,16 +31,27 @@ impl Recorder {
             slots,
             next: [AtomicU64::new(1), AtomicU64::new(1)],
             has_link: AtomicBool::new(false),
-            node: node.to_owned(),
+            node: RwLock::new(node.into()),
         }
+    }
+
+    /// The name of the node.
+    pub fn node(&self) -> Arc<str> {
+        Arc::clone(&self.node.read())
+    }
+
+    /// The node has another name from now on; so has its file, after the next write.
+    pub fn rename(&self, node: &str) {
+        *self.node.write() = node.into();
     }
 
     /// Appends an event in place of the oldest one of its ring. True: the file has to be written.
     pub fn append(&self, event: &Event<'_>) -> bool {
         let words = event.encode();
         self.rings()[usize::from(event.is_tick)].append(&words);
-        // Relaxed: the writer that is woken after this sees it, and one that runs comes again.
-        if event.node != self.node {
+        // Relaxed: the writer that is woken after this sees it, and one that runs comes again. The lock is taken for
+        // the few events before that of the first link.
+        if !self.has_link() && event.node != &**self.node.read() {
             self.has_link.store(true, Ordering::Relaxed);
         }
         self.has_link()

@@ -16,7 +16,7 @@ pub struct Ring<'a, const WORDS: usize> {
 }
 
 impl<'a, const WORDS: usize> Ring<'a, WORDS> {
-    /// `next`: the sequence number of the next event, at least 1. Words behind the last whole slot are not used.
+    /// `next`: the sequence number of the next event, at least 1. Words after the last whole slot are not used.
     pub fn new(words: &'a [AtomicU64], next: &'a AtomicU64) -> Self {
         const { assert!(WORDS >= 3, "a stamp, a checksum, and something that they are of") };
         Ring { words, next }

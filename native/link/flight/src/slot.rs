@@ -11,7 +11,7 @@
 //! | 40..48 | a duration in nanoseconds |
 //! | 48..56 | a number of bytes or packets |
 //! | 56 | bytes of the text words |
-//! | 57..256 | the texts node, kind, path, cause, words, in UTF-8, one behind the other |
+//! | 57..256 | the texts node, kind, path, cause, words, in UTF-8, one after the other |
 //!
 //! What the number and the duration mean depends on the kind: `docs/FLIGHT.md` lists them.
 

@@ -3,11 +3,12 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::Recorder;
-use crate::file::{self, FileError, HEADER_BYTES, system};
+use crate::file::{self, FileError, HEADER_BYTES, Start, system};
 use crate::ring::Ring;
 use crate::slot::{self, SLOT_BYTES, SLOT_WORDS};
 
@@ -15,53 +16,90 @@ use crate::slot::{self, SLOT_BYTES, SLOT_WORDS};
 pub struct Writer {
     recorder: Arc<Recorder>,
     directories: Vec<PathBuf>,
-    header: Box<[u8; HEADER_BYTES]>,
-    /// Of the rings of events and of ticks.
+    start: Start,
+    /// The node's name in the header and in the file's name.
+    node: Arc<str>,
+    has_header: bool,
+    /// For the ring of events, then for the ring of ticks.
     due: [Due; 2],
     /// The file, and its path when it was made.
     file: Option<(File, PathBuf)>,
-    /// The end of what is written: a shorter file was truncated. 0: the header is not written.
+    /// The end of what is written: a shorter file was truncated.
     end: u64,
 }
 
 impl Writer {
-    /// The file will be in the first of the directories that exists.
+    /// The file will be in the first of the directories where it can be made.
     pub fn new(recorder: Arc<Recorder>, directories: Vec<PathBuf>) -> Writer {
-        let header = Box::new(file::header(&recorder.node, recorder.slots));
+        let node = recorder.node();
         Writer {
             recorder,
             directories,
-            header,
+            start: Start::now(),
+            node,
+            has_header: false,
             due: Default::default(),
             file: None,
             end: 0,
         }
     }
 
-    /// The path of the file, when it was made.
+    /// The path of the file, when it was made or renamed.
     pub fn path(&self) -> Option<&Path> {
         self.file.as_ref().map(|(_, path)| path.as_path())
     }
 
-    /// Writes what is new. Makes the file first, if there was an event of a link: anew if it was removed, and whole if
-    /// it was truncated. Waits for the disk as long as that takes, so each other thread must do without this one.
+    /// Writes what is new. Makes the file first, if there was an event of a link: again if it was removed, and whole if
+    /// it was truncated. Renames it if the node has another name. Waits for the disk as long as that takes, so each
+    /// other thread must do without this one.
     ///
     /// Err: what could not be written stays in memory, and the next call tries it again. SIGXFSZ must be blocked: a
     /// write beyond the limit of the process is an error then.
     pub fn write(&mut self) -> Result<(), FileError> {
+        self.guarded(Writer::write_new)
+    }
+
+    /// After a panic, which is a defect, the next write makes another file.
+    fn guarded(&mut self, write: impl FnOnce(&mut Writer) -> Result<(), FileError>) -> Result<(), FileError> {
+        catch_unwind(AssertUnwindSafe(|| write(self))).unwrap_or_else(|_| {
+            self.file = None;
+            Err(FileError::Panicked)
+        })
+    }
+
+    fn write_new(&mut self) -> Result<(), FileError> {
         if !self.recorder.has_link() {
             return Ok(());
         }
+        let node = self.recorder.node();
         let (file, path) = match self.file.take() {
-            Some((file, path)) if self.is_there(&file) => (file, path),
+            Some((file, path)) if self.is_there(&file) => self.renamed(file, path, &node)?,
             _ => {
                 self.restart();
-                file::claim(&self.directories, &self.recorder.node)?
+                file::claim(&self.directories, &node)?
             }
         };
+        self.node = node;
         let written = self.write_to(&file).map_err(system("writing", &path));
         self.file = Some((file, path));
         written
+    }
+
+    /// Gives the file the node's name. Err: it keeps the one that it has, and the next write tries again.
+    fn renamed(&mut self, file: File, path: PathBuf, node: &Arc<str>) -> Result<(File, PathBuf), FileError> {
+        if *node == self.node {
+            return Ok((file, path));
+        }
+        match file::rename(&path, node) {
+            Ok(path) => {
+                self.has_header = false;
+                Ok((file, path))
+            }
+            Err(error) => {
+                self.file = Some((file, path));
+                Err(error)
+            }
+        }
     }
 
     /// False: it was removed, or its file system is gone.
@@ -79,14 +117,17 @@ impl Writer {
 
     /// All is due again.
     fn restart(&mut self) {
+        self.has_header = false;
         self.end = 0;
         self.due = Default::default();
     }
 
     fn write_to(&mut self, file: &File) -> io::Result<()> {
-        if self.end == 0 {
-            file.write_all_at(&self.header[..], 0)?;
-            self.end = HEADER_BYTES as u64;
+        if !self.has_header {
+            let header = file::header(&self.node, self.recorder.slots, &self.start);
+            file.write_all_at(&header, 0)?;
+            self.has_header = true;
+            self.end = self.end.max(HEADER_BYTES as u64);
         }
         let firsts = [0, self.recorder.slots.events];
         for ((due, ring), first) in self.due.iter_mut().zip(self.recorder.rings()).zip(firsts) {
@@ -133,5 +174,26 @@ impl Due {
             result.is_err()
         });
         result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_an_error_and_the_next_write_makes_a_file() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let recorder = Arc::new(Recorder::new("a@host", 65536));
+        let _linked = recorder.append(&crate::Event {
+            node: "b@host",
+            kind: "lost",
+            ..crate::Event::default()
+        });
+        let mut writer = Writer::new(recorder, vec![directory.path().to_owned()]);
+        let failed = writer.guarded(|_| panic!("a defect"));
+        assert!(matches!(failed, Err(FileError::Panicked)));
+        writer.write().expect("a file");
+        assert!(writer.path().is_some_and(Path::exists));
     }
 }

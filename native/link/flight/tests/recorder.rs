@@ -201,8 +201,13 @@ fn nodes_of_one_name_that_start_at_once_have_files_of_their_own() {
     }
 }
 
+/// The name of the file beside that of another node of this name.
+fn next_path(directory: &Path) -> PathBuf {
+    directory.join("inet_rdma-a@host+2.flight")
+}
+
 #[test]
-fn names_of_others_are_refused_until_they_are_gone() {
+fn names_of_others_are_passed_over() {
     for squat in [
         |path: &Path| symlink("/etc/passwd", path).unwrap(),
         |path: &Path| symlink("nowhere", path).unwrap(),
@@ -215,31 +220,75 @@ fn names_of_others_are_refused_until_they_are_gone() {
         let directory = directory();
         let path = path(directory.path());
         squat(&path);
+        let before = fs::symlink_metadata(&path).unwrap();
         let (_recorder, mut writer) = linked(directory.path(), "a@host");
-        for _ in 0..2 {
-            let refused = writer.write().unwrap_err();
-            assert!(matches!(refused, FileError::Squatted(_)), "{refused}");
-        }
-        match fs::symlink_metadata(&path).unwrap().is_dir() {
-            true => fs::remove_dir(&path).unwrap(),
-            false => fs::remove_file(&path).unwrap(),
-        }
         writer.write().unwrap();
-        assert!(text(&path).contains("linked"));
+        assert_eq!(writer.path(), Some(&*next_path(directory.path())));
+        assert!(text(&next_path(directory.path())).contains("linked"));
+        assert_eq!(fs::symlink_metadata(&path).unwrap().ino(), before.ino());
     }
 }
 
 #[test]
-fn a_file_of_another_user_is_refused() {
+fn a_file_of_another_user_is_passed_over() {
     if !rustix::process::getuid().is_root() {
         eprintln!("skipped: only root gives files away");
         return;
     }
     let directory = directory();
-    fs::write(path(directory.path()), b"").unwrap();
-    std::os::unix::fs::chown(path(directory.path()), Some(65534), None).unwrap();
-    let refused = refused(directory.path());
-    assert!(matches!(refused, FileError::Squatted(_)), "{refused}");
+    for name in ["inet_rdma-a@host.flight", "inet_rdma-a@host+2.flight.1"] {
+        fs::write(directory.path().join(name), b"").unwrap();
+        std::os::unix::fs::chown(directory.path().join(name), Some(65534), None).unwrap();
+    }
+    let (_recorder, mut writer) = linked(directory.path(), "a@host");
+    writer.write().unwrap();
+    assert_eq!(writer.path(), Some(&*next_path(directory.path())));
+}
+
+#[test]
+fn a_node_whose_names_are_all_taken_has_a_file_when_one_is_free() {
+    let directory = directory();
+    fs::create_dir(path(directory.path())).unwrap();
+    for number in 2..=64 {
+        fs::create_dir(directory.path().join(format!("inet_rdma-a@host+{number}.flight"))).unwrap();
+    }
+    let (_recorder, mut writer) = linked(directory.path(), "a@host");
+    for _ in 0..2 {
+        let refused = writer.write().unwrap_err();
+        assert!(matches!(refused, FileError::Squatted(_)), "{refused}");
+    }
+    fs::remove_dir(directory.path().join("inet_rdma-a@host+64.flight")).unwrap();
+    writer.write().unwrap();
+}
+
+#[test]
+fn the_file_follows_the_name_of_the_node() {
+    let directory = directory();
+    let (recorder, mut writer) = node(directory.path(), "prelaunch@localhost");
+    recorder.rename("early@host");
+    recorder.append(&event("early@host", "own"));
+    writer.write().unwrap();
+    assert_eq!(writer.path(), None, "no event of a link");
+    recorder.append(&event("b@host", "linked"));
+    writer.write().unwrap();
+    assert_eq!(
+        writer.path(),
+        Some(&*directory.path().join("inet_rdma-early@host.flight"))
+    );
+    // The run before of that name.
+    linked(directory.path(), "a@host").1.write().unwrap();
+    recorder.rename("a@host");
+    recorder.append(&event("b@host", "renamed"));
+    writer.write().unwrap();
+    assert_eq!(writer.path(), Some(&*path(directory.path())));
+    let file = text(&path(directory.path()));
+    assert!(file.contains("linked") && file.contains("renamed"));
+    assert!(
+        file[..4096.min(file.len())].contains("a@host"),
+        "the header has the name"
+    );
+    assert!(directory.path().join("inet_rdma-a@host.flight.1").exists());
+    assert!(!directory.path().join("inet_rdma-early@host.flight").exists());
 }
 
 #[test]
@@ -260,7 +309,7 @@ fn directories_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn the_first_directory_that_exists_has_the_file() {
+fn the_first_directory_has_the_file() {
     let (first, last) = (directory(), directory());
     let recorder = Arc::new(Recorder::new("a@host", BYTES));
     recorder.append(&event("b@host", "linked"));
@@ -271,6 +320,17 @@ fn the_first_directory_that_exists_has_the_file() {
     ];
     Writer::new(recorder, candidates.to_vec()).write().unwrap();
     assert!(path(first.path()).exists() && !path(last.path()).exists());
+}
+
+#[test]
+fn a_directory_where_no_file_can_be_made_is_passed_over() {
+    let last = directory();
+    // No user may make files in /proc.
+    let candidates = [PathBuf::from("/proc"), last.path().to_owned()];
+    let recorder = Arc::new(Recorder::new("a@host", BYTES));
+    recorder.append(&event("b@host", "linked"));
+    Writer::new(recorder, candidates.to_vec()).write().unwrap();
+    assert!(path(last.path()).exists());
 }
 
 #[test]

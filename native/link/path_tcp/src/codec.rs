@@ -15,10 +15,7 @@ impl Codec {
     /// `sends`: this side compresses; without memory it sends plain blocks instead, which the peer takes as well.
     /// `receives`: the peer compresses. None: there is no memory to decompress that.
     pub fn new(sends: bool, receives: bool) -> Option<Codec> {
-        let decompressor = match receives {
-            true => Some(Decompressor::new()?),
-            false => None,
-        };
+        let decompressor = if receives { Some(Decompressor::new()?) } else { None };
         Some(Codec {
             compressor: sends.then(Compressor::new),
             decompressor,
@@ -30,7 +27,7 @@ impl Codec {
         self.compressor.is_none() && self.decompressor.is_none()
     }
 
-    /// Begins anew, as another connection does.
+    /// Forgets what the last connection left, as another connection begins.
     pub(crate) fn reset(&mut self) {
         if let Some(compressor) = &mut self.compressor {
             compressor.reset();

@@ -157,6 +157,7 @@ impl Decompressor {
     /// Makes the output of a part of a block's data.
     fn inflate(&mut self, part: &[u8]) -> Result<(), ReceiveError> {
         let begun = Instant::now();
+        let has_given = self.plain_left < self.plain;
         // One byte more than the block may give, so that a block that gives more is found.
         self.output.resize(BLOCK_BYTES_MAX + 1, 0);
         let given = {
@@ -166,19 +167,19 @@ impl Decompressor {
                 let before = (input.pos(), output.pos());
                 self.context
                     .decompress_stream(&mut output, &mut input)
-                    .map_err(failure)?;
+                    .map_err(|code| failure(code, has_given))?;
                 if (input.pos(), output.pos()) == before || output.pos() > self.plain_left {
                     break;
                 }
             }
             if input.pos() < part.len() || output.pos() > self.plain_left {
-                return Err(BlockViolation::Size(self.plain).into());
+                return Err(broken(BlockViolation::Size(self.plain), has_given));
             }
             output.pos()
         };
         self.plain_left -= given;
         if self.wire_left == 0 && self.plain_left > 0 {
-            return Err(BlockViolation::Size(self.plain).into());
+            return Err(broken(BlockViolation::Size(self.plain), has_given));
         }
         self.done.plain_bytes += given as u64;
         self.done.nanoseconds += u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -187,11 +188,21 @@ impl Decompressor {
     }
 }
 
-/// The peer has broken the rules, unless this side lacks memory: then the connection alone ends.
-fn failure(code: ErrorCode) -> ReceiveError {
+/// `has_given`: the session has a part of the block, which may be wrong, too.
+fn broken(violation: BlockViolation, has_given: bool) -> ReceiveError {
+    if has_given {
+        ReceiveError::PeerBlock(violation)
+    } else {
+        ReceiveError::Block(violation)
+    }
+}
+
+/// The block is broken, unless this side lacks memory.
+fn failure(code: ErrorCode, has_given: bool) -> ReceiveError {
     let no_memory = (ZSTD_ErrorCode::ZSTD_error_memory_allocation as ErrorCode).wrapping_neg();
-    match code == no_memory {
-        true => Lost::Error(Errno::NOMEM).into(),
-        false => BlockViolation::Zstd(get_error_name(code)).into(),
+    if code == no_memory {
+        Lost::Error(Errno::NOMEM).into()
+    } else {
+        broken(BlockViolation::Zstd(get_error_name(code)), has_given)
     }
 }

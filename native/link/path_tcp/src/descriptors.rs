@@ -19,7 +19,8 @@ static HAS_SPARE: AtomicBool = AtomicBool::new(false);
 /// The number of [`Lent`].
 static LENT: AtomicUsize = AtomicUsize::new(0);
 
-/// The spare's place, free for a file of another party, such as TLS in a handshake. There is no spare until the drop.
+/// The spare's place, free for the files of another party, such as TLS in a handshake. There is no spare until the
+/// drop.
 #[derive(Debug)]
 pub struct Lent(());
 
@@ -44,10 +45,10 @@ pub fn refill() {
     }
 }
 
-/// Makes the descriptor the spare, unless there is one.
+/// Makes the descriptor the spare, unless there is one or its place is lent.
 fn put(descriptor: Option<OwnedFd>) {
     let mut spare = SPARE.lock();
-    if spare.is_none() {
+    if spare.is_none() && LENT.load(Ordering::Relaxed) == 0 {
         *spare = descriptor;
     }
     HAS_SPARE.store(spare.is_some(), Ordering::Relaxed);

@@ -16,7 +16,7 @@ pub enum Lost {
     Error(Errno),
 }
 
-/// The reason why no more can be received.
+/// The reason why nothing can be received from now on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ReceiveError {
     /// The path ends; the session may go on over another one.
@@ -25,18 +25,27 @@ pub enum ReceiveError {
     /// The session ends.
     #[error(transparent)]
     Violation(#[from] Violation),
-    /// The session ends: a record is forged.
+    /// The path ends: a record was changed on its way, or somebody else has sent it.
     #[error(transparent)]
     Record(#[from] inet_rdma_records::Violation),
-    /// The session ends: the peer broke the rules of compressed blocks.
+    /// The path ends: outside of records, bytes of a compressed block were changed on their way.
     #[error(transparent)]
     Block(#[from] BlockViolation),
+    /// The session ends: in records the peer itself broke the rules of compressed blocks; or, outside of them, a part
+    /// of the block was given to the session.
+    #[error(transparent)]
+    PeerBlock(BlockViolation),
 }
 
 impl ReceiveError {
     /// True if the peer broke the rules; otherwise only the path is lost.
     pub fn ends_session(&self) -> bool {
-        !matches!(self, ReceiveError::Lost(_))
+        matches!(self, ReceiveError::Violation(_) | ReceiveError::PeerBlock(_))
+    }
+
+    /// True if bytes that arrived are not the bytes that the peer sent.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, ReceiveError::Record(_) | ReceiveError::Block(_))
     }
 }
 
@@ -46,7 +55,7 @@ impl ReceiveError {
 pub enum Transmitted {
     /// All bytes of the session are sent.
     All,
-    /// The socket takes no more: wait until it is writable.
+    /// The socket is full: wait until it is writable.
     Blocked,
     /// The kernel lacks memory for more. The socket may stay writable meanwhile: try again after a moment.
     NoMemory,

@@ -2,10 +2,10 @@
 
 use std::cell::RefCell;
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use inet_rdma_records::{
-    Cipher, HEADER_BYTES, Header, Key, OVERHEAD_BYTES, PathOpener, PathSealer, RECORD_BYTES_MAX, TAG_BYTES, Usage,
+    Cipher, HEADER_BYTES, Header, OVERHEAD_BYTES, Opener, Protection, RECORD_BYTES_MAX, Sealer, TAG_BYTES, Usage,
     Violation,
 };
 
@@ -16,21 +16,6 @@ thread_local! {
     static RECORD: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     /// Memory of a record that has been opened, for the next record of which a part arrives.
     static SPARE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Cipher, secrets and renewal of keys of a path.
-#[derive(Debug)]
-pub struct Protection {
-    /// The cipher; the same on both sides.
-    pub cipher: Cipher,
-    /// The secret of the keys of sent records; the peer's `receive`.
-    pub send: Key,
-    /// The secret of the keys of received records.
-    pub receive: Key,
-    /// After this many bytes under one key this side seals with the next key.
-    pub rekey_bytes: u64,
-    /// The age of a key at which this side seals with the next key. None: no limit.
-    pub rekey_after: Option<Duration>,
 }
 
 /// The state of the seals of a path.
@@ -46,11 +31,8 @@ pub struct SealState {
 
 /// Both directions of a sealed path.
 pub(crate) struct Seal {
-    sealer: PathSealer,
-    rekey_after: Option<Duration>,
-    /// The time at which the sealer took its present key.
-    since: Instant,
-    opener: PathOpener,
+    sealer: Sealer,
+    opener: Opener,
     partial: Partial,
 }
 
@@ -116,11 +98,15 @@ fn header(bytes: &[u8]) -> Result<Option<Header>, Violation> {
 
 impl Seal {
     pub fn new(protection: &Protection) -> Seal {
+        let Protection {
+            cipher,
+            send_key,
+            receive_key,
+            renewal,
+        } = protection;
         Seal {
-            sealer: PathSealer::new(protection.cipher, &protection.send, protection.rekey_bytes),
-            rekey_after: protection.rekey_after,
-            since: Instant::now(),
-            opener: PathOpener::new(protection.cipher, &protection.receive),
+            sealer: Sealer::new(*cipher, send_key, *renewal, Instant::now()),
+            opener: Opener::new(*cipher, receive_key),
             partial: Partial::default(),
         }
     }
@@ -135,22 +121,15 @@ impl Seal {
 
     /// Takes the next key if the present one is too old.
     pub fn rekey_if_old(&mut self) {
-        if self.rekey_after.is_some_and(|after| self.since.elapsed() >= after) && self.sealer.usage().records > 0 {
-            self.sealer.rekey();
-            self.since = Instant::now();
-        }
+        self.sealer.rekey_if_old(Instant::now);
     }
 
     /// Gives a record of these slices, `bytes` bytes in all, to `send`.
     pub fn seal<R>(&mut self, slices: &[&[u8]], bytes: usize, send: impl FnOnce(&[u8]) -> R) -> R {
         RECORD.with_borrow_mut(|record| {
             record.resize(RECORD_BYTES_MAX, 0);
-            let generation = self.sealer.usage().generation;
             let record = &mut record[..bytes + OVERHEAD_BYTES];
             self.sealer.seal(slices, record);
-            if self.sealer.usage().generation != generation {
-                self.since = Instant::now();
-            }
             send(record)
         })
     }
@@ -234,7 +213,7 @@ impl Seal {
 }
 
 /// The bytes in a whole record.
-fn open<'a>(opener: &mut PathOpener, header: Header, record: &'a mut [u8]) -> Result<&'a [u8], Violation> {
+fn open<'a>(opener: &mut Opener, header: Header, record: &'a mut [u8]) -> Result<&'a [u8], Violation> {
     let (sealed, tag) = record[HEADER_BYTES..].split_at_mut(header.plain_bytes);
     let tag: &[u8; TAG_BYTES] = (&*tag).try_into().expect("a record ends with its tag");
     opener.open(header, tag, sealed)?;

@@ -1,4 +1,5 @@
-//! Calls on a socket that does not block.
+//! Calls on a socket, none of which waits, whatever the flags of its descriptor: it is a duplicate of the VM's socket,
+//! which the VM sets as it likes. With `inet_backend socket` OTP sets a socket to block before it closes it.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -9,6 +10,8 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 use smallvec::SmallVec;
 
 use crate::outcome::{Lost, Transmitted};
+
+const SEND: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 
 /// Slices of one `sendmsg`. Linux takes 1,024; more than a few dozen make a message no cheaper.
 pub(crate) const SLICES: usize = 64;
@@ -34,8 +37,8 @@ pub(crate) fn send_all(socket: &OwnedFd, bytes: &[u8]) -> Result<Sent, Lost> {
 pub(crate) fn send(socket: &OwnedFd, slices: &[IoSlice<'_>]) -> Result<Sent, Lost> {
     loop {
         let sent = match slices {
-            [one] => rustix::net::send(socket, one, SendFlags::NOSIGNAL),
-            _ => rustix::net::sendmsg(socket, slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL),
+            [one] => rustix::net::send(socket, one, SEND),
+            _ => rustix::net::sendmsg(socket, slices, &mut SendAncillaryBuffer::default(), SEND),
         };
         return match sent {
             Ok(bytes) => Ok((bytes, Transmitted::All)),
@@ -49,18 +52,23 @@ pub(crate) fn send(socket: &OwnedFd, slices: &[IoSlice<'_>]) -> Result<Sent, Los
 
 /// Receives into one buffer. None: no bytes are there.
 pub(crate) fn recv(socket: &OwnedFd, memory: &mut [u8]) -> Result<Option<usize>, Lost> {
-    received(|| Ok(rustix::net::recv(socket, &mut *memory, RecvFlags::empty())?.0))
+    received(|| Ok(rustix::net::recv(socket, &mut *memory, RecvFlags::DONTWAIT)?.0))
 }
 
 /// Receives into the first slice, then into the second.
 pub(crate) fn recv_both(socket: &OwnedFd, first: &mut UninitSlice, second: &mut [u8]) -> Result<Option<usize>, Lost> {
-    let slices = [first, UninitSlice::new(second)].map(|slice| libc::iovec {
+    let mut slices = [first, UninitSlice::new(second)].map(|slice| libc::iovec {
         iov_base: slice.as_mut_ptr().cast(),
         iov_len: slice.len(),
     });
+    // SAFETY: zeros are a valid header, one without name, slices and control data.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = slices.as_mut_ptr();
+    message.msg_iovlen = slices.len() as _;
     received(|| {
-        // SAFETY: both slices are borrowed mutably for the whole call, and the kernel only writes to them.
-        let bytes = unsafe { libc::readv(socket.as_raw_fd(), slices.as_ptr(), slices.len() as libc::c_int) };
+        // SAFETY: the header refers to both slices, which are borrowed mutably for the whole call, and the kernel only
+        // writes to them.
+        let bytes = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
         usize::try_from(bytes).map_err(|_| Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
     })
 }

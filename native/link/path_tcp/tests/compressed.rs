@@ -5,8 +5,8 @@ mod support;
 use std::io::Write;
 use std::net::TcpStream;
 
-use inet_rdma_path_tcp::{BlockViolation, Codec, Compression, Protection, ReceiveError, TcpPath};
-use inet_rdma_records::{Cipher, Key};
+use inet_rdma_path_tcp::{BlockViolation, Codec, Compression, Protection, ReceiveError, TURN_PACKETS, TcpPath};
+use inet_rdma_records::{Cipher, Key, Renewal};
 use inet_rdma_session::Role;
 use support::{End, Packets, streams};
 
@@ -24,10 +24,12 @@ fn connection(both: bool, connection: u8, is_sealed: bool) -> [TcpPath; 2] {
         if is_sealed {
             path.seal(&Protection {
                 cipher: Cipher::Aes256Gcm,
-                send: key(side as u8),
-                receive: key(1 - side as u8),
-                rekey_bytes: 1 << 20,
-                rekey_after: None,
+                send_key: key(side as u8),
+                receive_key: key(1 - side as u8),
+                renewal: Renewal {
+                    bytes: 1 << 20,
+                    age: None,
+                },
             });
         }
         let (sends, receives) = if side == 0 { (true, both) } else { (both, true) };
@@ -74,7 +76,7 @@ fn carry(paths: &mut [TcpPath; 2], packets: &[Vec<u8>]) -> Compression {
         for side in 0..2 {
             let _blocked = paths[side].transmit(&mut sessions[side]).expect("a connection");
             let _all_or_more = paths[side]
-                .receive(&mut sessions[side], &mut arrived[side])
+                .receive(TURN_PACKETS, &mut sessions[side], &mut arrived[side])
                 .expect("nothing is wrong");
         }
     }
@@ -101,7 +103,7 @@ fn text_becomes_a_third_and_noise_stays() {
     }
 }
 
-/// What was skipped is no part of what zstd knows: text behind noise is compressed again.
+/// What was skipped is no part of what zstd knows: text after noise is compressed again.
 #[test]
 fn compression_comes_back_behind_noise() {
     let mut random = fastrand::Rng::with_seed(4);
@@ -137,7 +139,7 @@ fn packets_of_any_size_arrive_over_many_connections() {
                 }
                 let _blocked = paths[side].transmit(&mut sessions[side]).expect("a connection");
                 let _all_or_more = paths[side]
-                    .receive(&mut sessions[side], &mut arrived[side])
+                    .receive(TURN_PACKETS, &mut sessions[side], &mut arrived[side])
                     .expect("nothing is wrong");
             }
             if random.u32(..20) == 0 {
@@ -154,7 +156,7 @@ fn packets_of_any_size_arrive_over_many_connections() {
             for side in 0..2 {
                 let _blocked = paths[side].transmit(&mut sessions[side]).expect("a connection");
                 let _all_or_more = paths[side]
-                    .receive(&mut sessions[side], &mut arrived[side])
+                    .receive(TURN_PACKETS, &mut sessions[side], &mut arrived[side])
                     .expect("nothing is wrong");
             }
         }
@@ -164,19 +166,35 @@ fn packets_of_any_size_arrive_over_many_connections() {
 
 /// What a receiver makes of these bytes of a compressing peer.
 fn verdict(bytes: &[u8]) -> Result<(), ReceiveError> {
+    verdict_of(&bytes.chunks(1 << 16).collect::<Vec<_>>())
+}
+
+/// The same of bytes that come in these parts.
+fn verdict_of(parts: &[&[u8]]) -> Result<(), ReceiveError> {
     let (mut hostile, stream) = streams();
     let mut path = path(&stream);
     path.compress(Codec::new(false, true).expect("memory"));
     let mut session = End::new(Role::Acceptor, 1 << 20);
     let mut arrived = Packets::default();
-    for chunk in bytes.chunks(1 << 16) {
-        hostile.write_all(chunk).expect("room");
+    for part in parts {
+        hostile.write_all(part).expect("room");
         for _ in 0..100 {
-            let _all_or_more = path.receive(&mut session, &mut arrived)?;
+            let _all_or_more = path.receive(TURN_PACKETS, &mut session, &mut arrived)?;
             std::thread::yield_now();
         }
     }
     Ok(())
+}
+
+#[test]
+fn a_broken_block_costs_a_connection_unless_the_session_has_a_part_of_it() {
+    let error = verdict(&block(1, 1000, 1000, &[0x5a; 1000])).expect_err("no zstd");
+    assert!(error.is_damage() && !error.ends_session(), "{error:?}");
+    // Two frames: the first one gives its bytes before the second is read, as it comes later.
+    let frame = zstd(&[0; 1000]);
+    let begin = block(1, 2000, (frame.len() + 100) as u32, &frame);
+    let error = verdict_of(&[&begin, &[0x5a; 100]]).expect_err("no zstd");
+    assert!(error.ends_session() && !error.is_damage(), "{error:?}");
 }
 
 fn block(kind: u8, plain: u32, wire: u32, data: &[u8]) -> Vec<u8> {
@@ -195,7 +213,7 @@ fn zstd(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn blocks_that_cannot_be_end_the_session() {
+fn blocks_that_cannot_be_end_the_connection() {
     let is_header = |bytes: &[u8]| {
         let verdict = verdict(bytes);
         assert!(
@@ -213,7 +231,7 @@ fn blocks_that_cannot_be_end_the_session() {
     is_header(&block(1, 1000, 0, b""));
 }
 
-/// A few bytes that become many: no more is made of them than the block says, and that is bounded.
+/// A few bytes that become many: at most as many as the block says, and that is bounded.
 #[test]
 fn a_bomb_makes_no_more_than_its_block_says() {
     let bomb = zstd(&vec![0; 120 << 10]);
@@ -233,14 +251,14 @@ fn a_bomb_makes_no_more_than_its_block_says() {
 }
 
 #[test]
-fn a_block_that_gives_less_than_it_says_ends_the_session() {
+fn a_block_that_gives_less_than_it_says_ends_the_connection() {
     let frame = zstd(b"short");
     let verdict = verdict(&block(1, 6, frame.len() as u32, &frame));
     assert_eq!(verdict, Err(ReceiveError::Block(BlockViolation::Size(6))));
 }
 
 #[test]
-fn bytes_that_are_no_zstd_end_the_session() {
+fn bytes_that_are_no_zstd_end_the_connection() {
     let verdict = verdict(&block(1, 1000, 1000, &[0x5a; 1000]));
     assert!(
         matches!(verdict, Err(ReceiveError::Block(BlockViolation::Zstd(_)))),

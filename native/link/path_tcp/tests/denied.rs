@@ -1,11 +1,11 @@
 //! Writes that the kernel refuses while the connection lives: seccomp filters of threads that write.
 
-#[path = "support/coded.rs"]
-mod coded;
+#[path = "support/encoding.rs"]
+mod encoding;
 mod support;
 
-use coded::path;
-use inet_rdma_path_tcp::{Lost, TcpPath, Transmitted};
+use encoding::path;
+use inet_rdma_path_tcp::{Lost, TURN_PACKETS, TcpPath, Transmitted};
 use inet_rdma_session::Role;
 use rustix::io::Errno;
 use support::{End, Packets, streams};
@@ -71,7 +71,7 @@ fn bytes_for_which_the_kernel_has_no_memory_go_later_once_and_in_order() {
             assert_eq!(denied, Ok(Transmitted::NoMemory));
             assert_eq!(sender.transmit(&mut sessions[0]), Ok(Transmitted::All));
             while arrived.0.len() < sent.len() {
-                let received = receiver.receive(&mut sessions[1], &mut arrived);
+                let received = receiver.receive(TURN_PACKETS, &mut sessions[1], &mut arrived);
                 assert!(received.is_ok(), "{received:?}");
             }
         }
@@ -79,7 +79,7 @@ fn bytes_for_which_the_kernel_has_no_memory_go_later_once_and_in_order() {
     }
 }
 
-/// The kernel knows of no end: the caller has to close the connection, or nothing is sent any more.
+/// The kernel knows of no end: the caller has to close the connection, or nothing is ever sent again.
 #[test]
 fn a_denied_write_is_the_end_of_the_path() {
     let (left, right) = streams();
@@ -90,6 +90,6 @@ fn a_denied_write_is_the_end_of_the_path() {
     let denied = transmit_denied(&mut sender, &mut session, Errno::PERM);
     assert_eq!(denied, Err(Lost::Error(Errno::PERM)));
     let mut peer = End::new(Role::Acceptor, 1 << 20);
-    let received = receiver.receive(&mut peer, &mut Packets::default());
+    let received = receiver.receive(TURN_PACKETS, &mut peer, &mut Packets::default());
     assert!(received.is_ok(), "{received:?}");
 }

@@ -8,7 +8,7 @@ use std::cell::UnsafeCell;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use inet_rdma_path_tcp::{Codec, TcpPath, can_decompress};
+use inet_rdma_path_tcp::{Codec, TURN_PACKETS, TcpPath, can_decompress};
 use inet_rdma_session::Role;
 use support::{End, Packets, streams};
 
@@ -46,7 +46,7 @@ static AREA: Area = Area {
     used: AtomicUsize::new(0),
 };
 
-/// Takes the right to more memory from this process. Of a limit of 0 Linux takes no notice (`may_expand_vm`).
+/// Takes the right to more memory from this process. Linux ignores a limit of 0 (`may_expand_vm`).
 fn forbid_memory() {
     let none = libc::rlimit {
         rlim_cur: 1,
@@ -64,7 +64,7 @@ fn path(stream: &TcpStream, codec: Codec) -> TcpPath {
     path
 }
 
-/// Sends text over a connection of its own. Returns the contexts, and the bytes before and behind compression.
+/// Sends text over a connection of its own. Returns the contexts, and the bytes before and after compression.
 fn carry(sends: Codec, receives: Codec) -> ([Codec; 2], u64, u64) {
     let (left, right) = streams();
     let mut sender = path(&left, sends);
@@ -76,7 +76,7 @@ fn carry(sends: Codec, receives: Codec) -> ([Codec; 2], u64, u64) {
         sessions[0].append(text.len(), |log| log.copy(&text));
         while arrived.0.len() < round {
             let _blocked = sender.transmit(&mut sessions[0]).expect("a connection");
-            let received = receiver.receive(&mut sessions[1], &mut arrived);
+            let received = receiver.receive(TURN_PACKETS, &mut sessions[1], &mut arrived);
             assert!(received.is_ok(), "{received:?}");
         }
     }

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
-use inet_rdma_path_tcp::{Protection, ReceiveError, TcpPath};
-use inet_rdma_records::{Cipher, HEADER_BYTES, Header, Key, Violation};
+use inet_rdma_path_tcp::{Protection, ReceiveError, TURN_PACKETS, TcpPath};
+use inet_rdma_records::{Cipher, HEADER_BYTES, Header, Key, Renewal, Violation};
 use inet_rdma_session::Role;
 use inet_rdma_session::proof::Secret;
 use support::{End, Packets, streams};
@@ -143,7 +143,7 @@ impl World {
 
     fn receive(&mut self) -> Result<(), ReceiveError> {
         for side in &mut self.sides {
-            let _all_or_more = side.path.receive(&mut side.session, &mut side.packets)?;
+            let _all_or_more = side.path.receive(TURN_PACKETS, &mut side.session, &mut side.packets)?;
         }
         Ok(())
     }
@@ -180,7 +180,7 @@ impl World {
         for _ in 0..100 {
             self.middle[0].pass();
             let side = &mut self.sides[1];
-            let _all_or_more = side.path.receive(&mut side.session, &mut side.packets)?;
+            let _all_or_more = side.path.receive(TURN_PACKETS, &mut side.session, &mut side.packets)?;
             std::thread::yield_now();
         }
         Ok(())
@@ -195,10 +195,12 @@ fn connection(cipher: Cipher, secret: &Secret, rekey_bytes: u64, transcript: &[u
         let mut path = TcpPath::adopt(stream.try_clone().expect("a descriptor").into());
         path.seal(&Protection {
             cipher,
-            send: key(own),
-            receive: key(peer),
-            rekey_bytes,
-            rekey_after: None,
+            send_key: key(own),
+            receive_key: key(peer),
+            renewal: Renewal {
+                bytes: rekey_bytes,
+                age: None,
+            },
         });
         path
     };
@@ -308,10 +310,12 @@ fn a_key_that_is_too_old_is_not_used_any_more() {
     let key = || Key::new(&[7; 32]).expect("32 bytes");
     paths[0].seal(&Protection {
         cipher: Cipher::Aes256Gcm,
-        send: key(),
-        receive: key(),
-        rekey_bytes: u64::MAX,
-        rekey_after: Some(std::time::Duration::ZERO),
+        send_key: key(),
+        receive_key: key(),
+        renewal: Renewal {
+            bytes: u64::MAX,
+            age: Some(std::time::Duration::ZERO),
+        },
     });
     let mut session = End::new(Role::Initiator, 1 << 20);
     for generation in 0..3 {
@@ -321,7 +325,7 @@ fn a_key_that_is_too_old_is_not_used_any_more() {
     }
 }
 
-/// A packet and its record, changed in one way, and the next one behind it.
+/// A packet and its record, changed in one way, and the next one after it.
 fn tampered(tamper: impl FnOnce(&mut World, &mut Vec<u8>)) -> (Vec<Vec<u8>>, Result<(), ReceiveError>) {
     let mut world = World::new(Cipher::Aes256Gcm, u64::MAX);
     world.send(0, b"before".to_vec());
@@ -416,6 +420,21 @@ fn bytes_of_another_session_or_connection_are_refused() {
         matches!(verdict, Err(ReceiveError::Record(Violation::RecordForged { .. }))),
         "{verdict:?}"
     );
+}
+
+/// One bit of a record has passed TCP's checksum: the path ends, and the session goes on over another one.
+#[test]
+fn a_record_that_was_changed_costs_a_connection() {
+    let mut world = World::new(Cipher::Aes256Gcm, u64::MAX);
+    let held = world.held(b"changed on its way");
+    *held.last_mut().expect("a record") ^= 1;
+    let error = world.verdict().expect_err("it is changed");
+    assert!(error.is_damage() && !error.ends_session(), "{error:?}");
+    world.resume(b"the next connection");
+    while world.sides[1].packets.0.is_empty() {
+        world.turn().expect("nothing is wrong");
+    }
+    assert_eq!(world.sides[1].packets.0, [b"changed on its way"]);
 }
 
 /// A record that is cut off says nothing; what it had comes over the next connection.

@@ -4,7 +4,7 @@ mod support;
 
 use std::net::TcpStream;
 
-use inet_rdma_path_tcp::{ReceiveError, TcpPath};
+use inet_rdma_path_tcp::{ReceiveError, TURN_PACKETS, TcpPath};
 use inet_rdma_session::Role;
 use support::{End, Packets, streams};
 
@@ -39,7 +39,7 @@ fn append(session: &mut End, packet: Vec<u8>) {
 /// True: the connection is lost.
 fn step(path: &mut TcpPath, session: &mut End, packets: &mut Packets) -> bool {
     let is_sent = path.transmit(session).is_ok();
-    match path.receive(session, packets) {
+    match path.receive(TURN_PACKETS, session, packets) {
         Ok(_all_or_more) => !is_sent,
         Err(ReceiveError::Lost(_)) => true,
         Err(error) => panic!("{error}"),

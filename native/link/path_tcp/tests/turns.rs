@@ -1,13 +1,13 @@
 //! The bounds of one call of `receive`, however many bytes and packets the peer makes of what it sends.
 
-#[path = "support/coded.rs"]
-mod coded;
+#[path = "support/encoding.rs"]
+mod encoding;
 mod support;
 
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use coded::path;
+use encoding::path;
 use inet_rdma_path_tcp::{ReceiveError, Received, TURN_PACKETS};
 use inet_rdma_session::frame::{DATA_BYTES_MAX, Header, Kind};
 use inet_rdma_session::{LENGTH_BYTES, Position, Role, Sink, Violation};
@@ -15,7 +15,7 @@ use support::{End, Packets, streams};
 use zstd_safe::zstd_sys::ZSTD_EndDirective;
 use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer};
 
-/// How the bytes of a connection are coded: compressed, sealed.
+/// How the bytes of a connection are encoded: compressed, sealed.
 const CODINGS: [(bool, bool); 4] = [(false, false), (true, false), (false, true), (true, true)];
 
 /// Packets of a few sizes, which compress well and lie across frames, blocks and records.
@@ -50,7 +50,7 @@ fn a_turn_gives_no_more_than_its_bounds_and_the_next_one_goes_on_there() {
                 let _blocked = paths[side].transmit(&mut sessions[side]).expect("a connection");
                 let (before, position) = (arrived[side].0.len(), sessions[side].received());
                 let received = paths[side]
-                    .receive(&mut sessions[side], &mut arrived[side])
+                    .receive(TURN_PACKETS, &mut sessions[side], &mut arrived[side])
                     .expect("nothing is wrong");
                 let given = arrived[side].0.len() - before;
                 assert!(given <= TURN_PACKETS, "{given} packets, {coding:?}");
@@ -128,7 +128,7 @@ fn a_bomb_takes_short_turns_and_ends_with_the_window() {
     let mut longest = Duration::ZERO;
     let verdict = loop {
         let (mut turn, begun) = (Counted::default(), Instant::now());
-        let received = path.receive(&mut session, &mut turn);
+        let received = path.receive(TURN_PACKETS, &mut session, &mut turn);
         longest = longest.max(begun.elapsed());
         assert!(turn.0 <= TURN_PACKETS, "{} packets in one turn", turn.0);
         match received {

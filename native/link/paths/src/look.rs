@@ -8,8 +8,11 @@ pub(crate) const RESOLUTION: Duration = Duration::from_millis(10);
 /// The facts of one look at a path. The caller takes the time before it asks for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Look {
-    /// The time since the last answer of the peer's host, to whatever it was; `Duration::MAX` if that is unknown.
+    /// The time since anything has come from the peer's host; `Duration::MAX` if that is unknown.
     pub heard: Duration,
+    /// The time since the last answer to something that was sent over the path: since the debt shrank. What the peer
+    /// sends by itself is none: it may arrive while nothing arrives at the peer.
+    pub answered: Duration,
     /// What the peer's host owes.
     pub debt: Debt,
 }
@@ -36,16 +39,22 @@ impl Look {
     /// Nobody can say.
     pub const UNKNOWN: Look = Look {
         heard: Duration::MAX,
+        answered: Duration::MAX,
         debt: Debt::Nothing,
     };
 
-    /// Whether an answer has come within this time for certain.
+    /// Whether anything has come within this time for certain.
     pub(crate) fn is_heard_within(&self, time: Duration) -> bool {
         self.heard.saturating_add(RESOLUTION) < time
     }
 
+    /// Whether an answer has come within this time for certain.
+    pub(crate) fn is_answered_within(&self, time: Duration) -> bool {
+        self.answered.saturating_add(RESOLUTION) < time
+    }
+
     /// Whether no answer has come within this time for certain.
-    pub(crate) fn is_silent_for(&self, time: Duration) -> bool {
-        self.heard >= time.saturating_add(RESOLUTION)
+    pub(crate) fn is_unanswered_for(&self, time: Duration) -> bool {
+        self.answered >= time.saturating_add(RESOLUTION)
     }
 }

@@ -18,14 +18,16 @@ pub enum Path {
     QueuePair,
 }
 
-/// What carries the session; part of each notice to the carrier.
+/// What carries the session; part of each notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LinkState {
     /// Whether a path carries it.
     pub state: State,
     /// The path of this side's outgoing packets.
-    pub carrier: Carrier,
-    /// There is a TCP connection.
+    pub path: CarryingPath,
+    /// Nothing may be written over that path ([`Paths::is_held`]).
+    pub is_held: bool,
+    /// There is a TCP connection that may be written to.
     pub has_tcp: bool,
 }
 
@@ -42,7 +44,7 @@ pub enum State {
 
 /// The path of outgoing packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Carrier {
+pub enum CarryingPath {
     /// The TCP connection.
     Tcp,
     /// The queue pair.
@@ -51,7 +53,7 @@ pub enum Carrier {
     None,
 }
 
-/// A change that the carrier must be told.
+/// A change that the guard must be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notice {
     /// A path is suspected; or another one of two answers again.
@@ -72,7 +74,7 @@ pub struct Counts {
 /// The paths of one link.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Paths {
-    /// None: no path is suspected, except by [`Self::suspect`].
+    /// None: no path is suspected, except by [`Self::hold_writes`].
     patience: Option<Patience>,
     /// By [`Path`].
     watches: [Watch; 2],
@@ -119,7 +121,7 @@ impl Paths {
         self.watches[path as usize].is_suspected()
     }
 
-    /// Whether nothing may be written over the path: [`Self::suspect`], and no answer since.
+    /// Whether nothing may be written over the path: [`Self::hold_writes`], and no answer since.
     pub fn is_held(&self, path: Path) -> bool {
         self.watches[path as usize].is_held()
     }
@@ -127,44 +129,46 @@ impl Paths {
     /// What carries the link whose packets go over the queue pair, or over TCP.
     pub fn state(&self, is_sent_by_queue: bool) -> LinkState {
         let [tcp, queue] = self.watches;
-        let (carrier, watch) = match is_sent_by_queue {
-            true => (Carrier::QueuePair, queue),
-            false => (Carrier::Tcp, tcp),
+        let (path, watch) = if is_sent_by_queue {
+            (CarryingPath::QueuePair, queue)
+        } else {
+            (CarryingPath::Tcp, tcp)
         };
-        let (state, carrier) = match watch {
-            Watch::Absent => (State::Suspended, Carrier::None),
-            Watch::Suspected { .. } => (State::Suspected, carrier),
-            Watch::Exempt | Watch::Rest | Watch::Ticked | Watch::Waiting { .. } => (State::Carried, carrier),
+        let (state, path) = match watch {
+            Watch::Absent => (State::Suspended, CarryingPath::None),
+            Watch::Suspected { .. } => (State::Suspected, path),
+            Watch::Exempt | Watch::Rest | Watch::Ticked | Watch::Waiting { .. } => (State::Carried, path),
         };
         LinkState {
             state,
-            carrier,
-            has_tcp: tcp != Watch::Absent,
+            path,
+            is_held: watch.is_held(),
+            has_tcp: tcp != Watch::Absent && !tcp.is_held(),
         }
     }
 
-    /// True if the caller must tell of a write over this path for which somebody waits: [`Self::handle_loud`].
-    pub fn wants_loud(&self, path: Path) -> bool {
+    /// True if the caller must report a write over this path for which a process waits: [`Self::handle_data_written`].
+    pub fn wants_data_written(&self, path: Path) -> bool {
         self.patience.is_some() && matches!(self.watches[path as usize], Watch::Rest | Watch::Ticked)
     }
 
-    /// True if the caller must look at this path before it sends a tick, or bytes for which somebody waits. The answer
+    /// True if the caller must look at this path before it sends a tick, or bytes for which a process waits. The answer
     /// that is owed then is not one to those bytes.
     pub fn must_look_first(&self, path: Path) -> bool {
         self.watches[path as usize] == Watch::Ticked
     }
 
-    /// Bytes were written for which somebody waits: there is a look in time.
-    pub fn handle_loud(&mut self, path: Path, now: Instant) {
+    /// Bytes were written for which a process waits: a look follows when the patience has passed.
+    pub fn handle_data_written(&mut self, path: Path, now: Instant) {
         if let Some(patience) = self.patience.as_mut().map(|patience| patience.at(now)) {
-            self.watches[path as usize].handle_loud(now, patience);
+            self.watches[path as usize].handle_data_written(now, patience);
         }
     }
 
-    /// A tick was written, or an answer.
-    pub fn handle_quiet(&mut self, path: Path) {
+    /// A tick was written, or an answer: the next write looks at the path first, or the next tick.
+    pub fn handle_tick_written(&mut self, path: Path) {
         if self.patience.is_some() {
-            self.watches[path as usize].handle_quiet();
+            self.watches[path as usize].handle_tick_written();
         }
     }
 
@@ -189,7 +193,7 @@ impl Paths {
     }
 
     /// Suspects and [holds](Self::is_held) each path until it answers: the node did not run for a while.
-    pub fn suspect(&mut self, now: Instant) {
+    pub fn hold_writes(&mut self, now: Instant) {
         let look_at = now + LOOKS_EVERY;
         for watch in &mut self.watches {
             if matches!(watch, Watch::Absent | Watch::Exempt) {
@@ -202,7 +206,7 @@ impl Paths {
             *watch = Watch::Suspected {
                 since: now,
                 look_at,
-                is_told: true,
+                is_held: true,
             };
         }
     }
@@ -217,13 +221,16 @@ impl Paths {
         self.watches[path as usize].at().is_some_and(|at| at <= now)
     }
 
-    /// What the carrier must be told, with [`Self::state`].
+    /// What the guard must be told, with [`Self::state`].
     pub fn poll_notice(&mut self) -> Option<Notice> {
         let has_changed = std::mem::take(&mut self.has_changed);
-        has_changed.then(|| match self.watches.iter().any(Watch::is_suspected) {
-            true => Notice::Suspected,
-            false => Notice::Trusted,
-        })
+        let is_suspected = self.watches.iter().any(Watch::is_suspected);
+        let notice = if is_suspected {
+            Notice::Suspected
+        } else {
+            Notice::Trusted
+        };
+        has_changed.then_some(notice)
     }
 
     /// The suspicions so far.

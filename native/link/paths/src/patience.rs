@@ -10,7 +10,7 @@ const EASES_AFTER: Duration = Duration::from_secs(60);
 /// The patience with the paths of one link. Each false suspicion doubles it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Patience {
-    /// The time of the option `dead_after_ms`.
+    /// The time of the option `suspect_after_ms`.
     shortest: Duration,
     present: Duration,
     /// Time of the last change. None: it is the shortest.

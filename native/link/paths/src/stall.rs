@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-/// Interval between two looks at a busy link. A link that has moved no byte since the last look stalls, so a stall
+/// Interval between two checks of a busy link. A link that has moved no byte since the last one stalls, so a stall
 /// shows after one to two seconds. A peer that runs takes bytes within milliseconds; a network that loses packets
 /// resends them within a second.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The change that a look finds.
+/// The change that a check finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StallChange {
     /// The peer takes nothing.
@@ -24,9 +24,9 @@ pub enum Stall {
     Idle,
     /// The port is busy.
     Busy {
-        /// The next look.
+        /// The next check.
         at: Instant,
-        /// Bytes have gone since the last look.
+        /// Bytes have gone since the last check.
         has_moved: bool,
     },
     /// The peer takes nothing.
@@ -54,7 +54,7 @@ impl Stall {
         !matches!(self, Stall::Idle)
     }
 
-    /// True if the caller must tell of bytes that have gone to the peer: [`Self::handle_moved`].
+    /// True if the caller must report bytes that have gone to the peer: [`Self::handle_moved`].
     pub fn wants_moved(&self) -> bool {
         matches!(self, Stall::Busy { has_moved: false, .. } | Stall::Stalled)
     }
@@ -78,7 +78,7 @@ impl Stall {
         }
     }
 
-    /// The time of the next [`Self::look`], if one is needed.
+    /// The time of the next [`Self::handle_timeout`], if one is needed.
     pub fn at(&self) -> Option<Instant> {
         match self {
             Stall::Busy { at, .. } => Some(*at),
@@ -86,9 +86,9 @@ impl Stall {
         }
     }
 
-    /// Looks whether bytes have gone, if it is time.
+    /// Checks whether bytes have gone, if it is time.
     #[must_use]
-    pub fn look(&mut self, now: Instant) -> Option<StallChange> {
+    pub fn handle_timeout(&mut self, now: Instant) -> Option<StallChange> {
         match *self {
             Stall::Busy { at, has_moved: false } if at <= now => {
                 *self = Stall::Stalled;
@@ -120,9 +120,9 @@ mod tests {
     #[test]
     fn a_busy_link_that_moves_nothing_stalls_once() {
         let (mut stall, at) = busy();
-        assert_eq!(stall.look(at - Duration::from_millis(1)), None);
-        assert_eq!(stall.look(at), Some(StallChange::Stalled));
-        assert_eq!(stall.look(at + INTERVAL), None);
+        assert_eq!(stall.handle_timeout(at - Duration::from_millis(1)), None);
+        assert_eq!(stall.handle_timeout(at), Some(StallChange::Stalled));
+        assert_eq!(stall.handle_timeout(at + INTERVAL), None);
         assert_eq!(stall.at(), None, "no timer while nothing moves");
     }
 
@@ -133,16 +133,20 @@ mod tests {
             assert!(stall.wants_moved());
             assert_eq!(stall.handle_moved(at), None);
             assert!(!stall.wants_moved(), "it knows already");
-            assert_eq!(stall.look(at), None);
+            assert_eq!(stall.handle_timeout(at), None);
             at = stall.at().expect("it is busy");
         }
-        assert_eq!(stall.look(at), Some(StallChange::Stalled), "nothing since then");
+        assert_eq!(
+            stall.handle_timeout(at),
+            Some(StallChange::Stalled),
+            "nothing since then"
+        );
     }
 
     #[test]
     fn a_stalled_link_resumes_with_the_next_bytes_or_the_end_of_its_queue() {
         let (mut stall, at) = busy();
-        assert_eq!(stall.look(at), Some(StallChange::Stalled));
+        assert_eq!(stall.handle_timeout(at), Some(StallChange::Stalled));
         let mut emptied = stall;
         assert_eq!(emptied.set_busy(false, at), Some(StallChange::Ended));
         assert_eq!(emptied, Stall::Idle);

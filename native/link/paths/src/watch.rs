@@ -27,8 +27,9 @@ pub(crate) enum Watch {
     Suspected {
         since: Instant,
         look_at: Instant,
-        /// The node says so ([`crate::Paths::suspect`]): only an answer that comes afterwards ends the suspicion.
-        is_told: bool,
+        /// By [`crate::Paths::hold_writes`]: nothing is written, and anything that comes afterwards ends the suspicion.
+        /// The suspicion of another path ends by an answer alone.
+        is_held: bool,
     },
 }
 
@@ -47,7 +48,7 @@ impl Watch {
     }
 
     pub(crate) fn is_held(&self) -> bool {
-        matches!(self, Watch::Suspected { is_told: true, .. })
+        matches!(self, Watch::Suspected { is_held: true, .. })
     }
 
     /// The time of the next look.
@@ -71,15 +72,19 @@ impl Watch {
             Watch::Absent | Watch::Exempt | Watch::Rest => None,
             Watch::Ticked => self.handle_owed(now, now, look, patience?, interval),
             Watch::Waiting { since, .. } => self.handle_owed(now, since, look, patience?, interval),
-            Watch::Suspected { since, is_told, .. } => {
-                let is_heard = look.is_heard_within(now.saturating_duration_since(since));
-                let owes_nothing = matches!(look.debt, Debt::Nothing | Debt::Later);
-                if look.debt == Debt::Ended || !is_heard && (is_told || !owes_nothing) {
+            Watch::Suspected { since, is_held, .. } => {
+                let suspected_for = now.saturating_duration_since(since);
+                let is_answered = if is_held {
+                    look.is_heard_within(suspected_for)
+                } else {
+                    look.is_answered_within(suspected_for) || matches!(look.debt, Debt::Nothing | Debt::Later)
+                };
+                if look.debt == Debt::Ended || !is_answered {
                     let look_at = now + interval;
                     *self = Watch::Suspected {
                         since,
                         look_at,
-                        is_told,
+                        is_held,
                     };
                     return None;
                 }
@@ -87,7 +92,7 @@ impl Watch {
                 if let Some(patience) = patience.filter(|_| look.debt != Debt::Nothing) {
                     self.wait(now, now + patience);
                 }
-                Some(Change::Trusted { is_false: !is_told })
+                Some(Change::Trusted { is_false: !is_held })
             }
         }
     }
@@ -114,19 +119,19 @@ impl Watch {
         let patience = patience.max(due);
         // An answer that comes between two writes says nothing of the second one. So half of the time must have passed
         // since a moment at which an answer was owed, and none came.
-        let is_silent = look.is_silent_for(now.saturating_duration_since(since));
+        let is_silent = look.is_unanswered_for(now.saturating_duration_since(since));
         let since = if is_silent { since } else { now };
         let silence = owed.max(now.saturating_duration_since(since));
-        if !look.is_heard_within(patience) && silence >= patience / 2 {
+        if !look.is_answered_within(patience) && silence >= patience / 2 {
             *self = Watch::Suspected {
                 since: now,
                 look_at: now + interval,
-                is_told: false,
+                is_held: false,
             };
             return Some(Change::Suspected);
         }
         let left = patience
-            .saturating_sub(look.heard)
+            .saturating_sub(look.answered)
             .max((patience / 2).saturating_sub(silence));
         self.wait(since, now + left);
         None
@@ -136,15 +141,15 @@ impl Watch {
         *self = Watch::Waiting { since, look_at };
     }
 
-    /// Bytes were written for which somebody waits.
-    pub(crate) fn handle_loud(&mut self, now: Instant, patience: Duration) {
+    /// Bytes were written for which a process waits.
+    pub(crate) fn handle_data_written(&mut self, now: Instant, patience: Duration) {
         if matches!(self, Watch::Rest | Watch::Ticked) {
             self.wait(now, now + patience);
         }
     }
 
     /// Other bytes were written.
-    pub(crate) fn handle_quiet(&mut self) {
+    pub(crate) fn handle_tick_written(&mut self) {
         if *self == Watch::Rest {
             *self = Watch::Ticked;
         }

@@ -46,7 +46,7 @@ impl Buffer for Block {
     }
 
     fn memory(&mut self) -> &mut UninitSlice {
-        // SAFETY: the binary has `bytes` bytes behind its size, by the type's invariant, which may be uninitialized. No
+        // SAFETY: the binary has `bytes` bytes after its size, by the type's invariant, which may be uninitialized. No
         // other code refers to it while it is borrowed mutably: references are handed out by `Port::deliver`, which
         // borrows it.
         unsafe {

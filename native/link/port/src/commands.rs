@@ -5,8 +5,9 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use bytes::buf::UninitSlice;
+use inet_rdma_link::named;
 use inet_rdma_path_tcp::Codec;
-use inet_rdma_path_tcp::descriptors::{self, Lent, Reserved};
+use inet_rdma_path_tcp::descriptors::{self, Reserved};
 use inet_rdma_session::proof::{PROOF_BYTES, Secret};
 use inet_rdma_session::{Position, Role, Standing};
 
@@ -15,100 +16,132 @@ use crate::handover;
 use crate::inet;
 use crate::link::{COMPRESSION, COUNTS, Fate, Link, SEALING};
 use crate::numbers::keys;
-use crate::port::Port;
+use crate::port::{Port, errno_name};
 use crate::round_trips::ROUND_TRIPS;
 
-/// Commands of `port_control/3`, as in the carrier's inet_rdma_port. Fields have the byte order of this machine.
-mod command {
-    /// `<<Id:64, Path:64>>`: takes connection Id, which both sides know as Path. It can carry the session of [`ADOPT`].
-    pub const CARRY: u32 = 1;
+/// The number of all commands in `port_control/3`, far from the numbers of inet's requests; `inet_rdma_port` has the
+/// same.
+const COMMAND: u32 = 0x7264_6d61;
+
+/// Defines [`Command`] with all its variants.
+macro_rules! commands {
+    ($(#[$text:meta])* { $($(#[$of:meta])* $variant:ident = $name:literal,)* }) => {
+        named! {
+            $(#[$text])*
+            pub enum Command {
+                $($(#[$of])* $variant = $name,)*
+            }
+        }
+
+        impl Command {
+            const ALL: &'static [Command] = &[$(Command::$variant),*];
+        }
+    };
+}
+
+commands! {
+/// A command of `port_control/3`: `<<Bytes:8, Name:Bytes/binary, Argument/binary>>`. Fields have the byte order of this
+/// machine. A command whose argument or answer changes gets another name: a library and modules that differ in it do
+/// not load each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+{
+    /// `<<Id:64, Path:64>>`: takes connection Id, which both sides know as Path. It is a path for the session of
+    /// [`Self::Adopt`].
+    AttachQueue = c"attach_queue",
     /// The port may give packets to the VM from now on.
-    pub const START: u32 = 2;
+    Start = c"start",
     /// Sends a keepalive.
-    pub const TICK: u32 = 3;
+    Tick = c"tick",
     /// Answers `<<Received:64, Sent:64, Queued:64>>`.
-    pub const PACKETS: u32 = 4;
-    /// The calling process gets `{'$inet_rdma', Port, What, {State, Carrier, HasTcp}}`. State: `carried`; `suspected`:
-    /// the path of this side's outgoing packets is; `suspended`: there is none. Carrier: that path, `tcp`, `queue_pair`
-    /// or `none`. HasTcp: there is a TCP connection.
-    ///
-    /// What: `key_due`: the sending key of a sealed link nears its limit, once for each key, at once if it does.
-    /// `stalled`: the port is busy, and the peer takes nothing. `stall_ended`: it takes bytes again. `suspected`: the
-    /// path that carries, or the TCP connection that stands by (State `carried`), is suspected ([`SUSPICION`]); of two
-    /// suspected paths that is told again when one answers. `trusted`: no path is suspected any more, as all have
-    /// answered. A suspected path that is lost or given up is told as that alone. `{lost, Why}`: the TCP connection
-    /// of a session is gone. Why is the system's error, `closed`, `queue_pair` (that is lost), `superseded` (by a newer
-    /// attempt to resume), `woke` (see [`SUSPECT`]) or `system_limit`. `restored`: another TCP connection carries the
-    /// session. `earned`: the traffic of a session has earned a queue pair. `moved`: the peer's packets come over the
-    /// queue pair. `returned`: packets of both sides go over the TCP connection again. `peer_closed`,
-    /// `peer_misbehaved`, `rolled_back`: the reason why the port is about to end. A binary: a message of [`CONTROL`]'s
-    /// caller at the peer; after `peer_misbehaved` and `rolled_back` a text that says how.
-    pub const WATCH: u32 = 6;
-    /// `<<Initiator:8, PacketMax:32, CookieBytes:16, Cookie/binary, NonceOfInitiator:16/binary, Nonce:16/binary>>`: a
-    /// session begins. Answers its name, 16 bytes.
-    pub const ADOPT: u32 = 7;
-    /// Packets that are sent from here on go over the queue pair of [`CARRY`]. Before [`START`] both sides begin on it.
-    pub const MOVE: u32 = 8;
+    Packets = c"packets",
+    /// The calling process is the guard from now on: it gets each [`Notice`](inet_rdma_link::Notice), and at once those
+    /// of a key that is due and of a TCP connection that is lost.
+    Watch = c"watch",
+    /// `<<Initiator:8, PacketMax:32, Window:64, NodeWindow:64, CookieBytes:16, Cookie/binary,
+    /// NonceOfInitiator:16/binary, Nonce:16/binary>>`: a session begins. Window: the bytes that this side takes and has
+    /// under way at most; 0: the sides tell no windows. NodeWindow: the bytes that the windows of all links beyond the
+    /// first ones have together at most. Answers the session's name, 16 bytes.
+    BeginSession = c"begin_session",
+    /// Before [`Self::Start`]: both sides begin on the queue pair of [`Self::AttachQueue`].
+    BeginOnQueue = c"begin_on_queue",
+    /// `<<Number:64>>`: packets that are sent from here on go over the queue pair of [`Self::AttachQueue`]. Answers
+    /// `<<1>>`; nothing if the standing has another number.
+    Move = c"move",
     /// `<<Attempt:64>>`: gives up the TCP connection. Answers `<<Received:64, Path:64>>`; nothing: a newer attempt has
     /// come.
-    pub const SUSPEND: u32 = 9;
+    GiveUpTcp = c"give_up_tcp",
     /// `<<Attempt:64, Socket:32, Received:64, Path:64, Sealing/binary>>`: resumes the session from the peer's standing,
-    /// over the connection of this descriptor. The port makes that of [`RESERVE`] a descriptor of its own, else another
-    /// one. Sealing: as of [`ATTACH`].
-    /// Answers `<<1>>`; nothing: a newer attempt has come.
-    pub const RESUME: u32 = 10;
+    /// over the connection of this descriptor. The port makes that of [`Self::Reserve`] a descriptor of its own, else
+    /// another one. Sealing: as of [`Self::Attach`]. Answers `<<1>>`; nothing: a newer attempt has come.
+    Resume = c"resume",
     /// Answers the proof of the argument's bytes.
-    pub const PROVE: u32 = 11;
+    Prove = c"prove",
     /// `<<Proof:32/binary, Bytes/binary>>`: answers `<<1>>` if it is their proof, else nothing.
-    pub const VERIFY: u32 = 12;
+    Verify = c"verify",
     /// Without an argument: answers the number of this side's next attempt, `<<Attempt:64>>`. `<<Attempt:64>>`: answers
     /// these bytes if the peer's attempt may still succeed, else nothing.
-    pub const ATTEMPT: u32 = 13;
+    Attempt = c"attempt",
     /// Sends a message to the peer's guard. It may be lost with the TCP connection.
-    pub const CONTROL: u32 = 14;
-    /// Gives up the queue pair of [`CARRY`], unless it carries already.
-    pub const DROP: u32 = 17;
+    Control = c"control",
+    /// Gives up the queue pair of [`Self::AttachQueue`], unless it carries packets already.
+    DropQueue = c"drop_queue",
     /// Answers `<<Socket:32>>`: another descriptor of the TCP connection, until
     /// [`take_back`](crate::handover::take_back).
-    pub const SOCKET: u32 = 16;
+    Socket = c"socket",
     /// `<<First:8>>`: answers up to eight numbers of `COUNTS`, from the one with this index on.
-    pub const COUNTS: u32 = 19;
-    /// Returns from the queue pair to the TCP connection; for the side that began the session. Answers `<<1>>`;
-    /// nothing: not possible now, as the peer has not acknowledged all bytes.
-    pub const RETURN: u32 = 20;
-    /// `<<Attempt:64>>`: the attempt of [`SUSPEND`] with this number has failed. The guard is told of the loss,
-    /// unless a newer attempt has come.
-    pub const ABANDON: u32 = 21;
-    /// `<<Socket:32, SendsCompressed:8, ReceivesCompressed:8, Sealing/binary>>`: begins the session of [`ADOPT`] over
-    /// the connection of this descriptor. The port makes a descriptor of its own, as of [`RESUME`]. Sealing: nothing;
-    /// or `<<Cipher:8, RekeyBytes:64, RekeySeconds:32, Transcript/binary>>`. The keys are derived from Transcript, the
-    /// bytes that both sides have sent. Cipher: 1 AES-256-GCM, 2 ChaCha20-Poly1305. RekeySeconds 0: a key may have any
-    /// age.
-    pub const ATTACH: u32 = 22;
+    Counts = c"counts",
+    /// `<<Number:64>>`: returns from the queue pair to the TCP connection; for the side that began the session. Answers
+    /// `<<1>>`; nothing: not possible now, as the peer has not acknowledged all bytes or the standing has another
+    /// number.
+    Return = c"return",
+    /// `<<Number:64>>`: ends the link, as it cannot go on. Answers nothing if the standing has another number: the
+    /// guard has the notice of it to come.
+    EndLink = c"end_link",
+    /// `<<Attempt:64>>`: the attempt of [`Self::GiveUpTcp`] with this number has failed. The guard is told of the loss,
+    /// unless a newer attempt has come. Without an argument: this side makes no attempt any longer.
+    Abandon = c"abandon",
+    /// `<<Socket:32, SendsCompressed:8, ReceivesCompressed:8, Sealing/binary>>`: begins the session of [`Self::Adopt`]
+    /// over the connection of this descriptor. The port makes a descriptor of its own, as of [`Self::Resume`]. Sealing:
+    /// nothing; or `<<Cipher:8, RekeyBytes:64, RekeySeconds:32, Transcript/binary>>`. The keys are derived from
+    /// Transcript, the bytes that both sides have sent. Cipher: 1 AES-256-GCM, 2 ChaCha20-Poly1305. RekeySeconds 0: a
+    /// key may have any age.
+    Attach = c"attach",
     /// Answers the numbers of `SEALING`; nothing if the TCP connection is not sealed.
-    pub const SEALING: u32 = 23;
+    Sealing = c"sealing",
     /// Answers the numbers of `COMPRESSION`; nothing if neither side compresses.
-    pub const COMPRESSION: u32 = 24;
+    Compression = c"compression",
     /// `<<AfterMs:32>>`: a path whose peer's host owes an answer for this time is suspected; 0: none is.
-    pub const SUSPICION: u32 = 25;
+    SuspectAfter = c"suspect_after",
     /// Answers the numbers of `ROUND_TRIPS`; nothing if no round trip was measured.
-    pub const ROUND_TRIPS: u32 = 26;
+    RoundTrips = c"round_trips",
     /// Of a port without a link: opens another port, linked to the caller, that has the name of inet's. The caller gets
     /// `{'$inet_rdma', Port, Opened}`, and the answer `<<1>>`. Answers nothing if the VM has no port left.
-    pub const OPEN: u32 = 27;
-    /// Keeps a descriptor for [`ATTACH`] or [`RESUME`]. Answers `<<1>>`; nothing: the process has none left.
-    pub const RESERVE: u32 = 28;
-    /// Gives up the descriptor of [`RESERVE`], and takes back the place of [`LEND`].
-    pub const RELEASE: u32 = 29;
-    /// Leaves the spare descriptor's place free for the files of a TLS handshake, until [`RESERVE`] or [`RELEASE`].
-    pub const LEND: u32 = 30;
+    Open = c"open",
+    /// Keeps a descriptor for [`Self::Attach`] or [`Self::Resume`]. Answers `<<1>>`, or the name of the error,
+    /// `<<"emfile">>`.
+    Reserve = c"reserve",
+    /// Gives up the descriptor of [`Self::Reserve`].
+    Release = c"release",
     /// The node noticed that it did not run for a while: all paths are suspected, and nothing is written over them,
     /// until they answer or the session is resumed. A sealed TCP connection that answers is lost, for the reason
     /// `woke`. A queue pair over shared memory goes on.
-    pub const SUSPECT: u32 = 31;
+    HoldWrites = c"hold_writes",
+    /// `<<Decide:8>>`: whether a party between the nodes ends the TCP connection. Then its kernel acknowledges what the
+    /// peer may never get, and a question that the peer's port does not answer counts as a debt of the path, at each
+    /// tick, too. Until there is another TCP connection.
+    Questions = c"questions",
+}
 }
 
-pub(crate) use command::OPEN;
+/// The command and its argument. None: the library has no such command.
+pub(crate) fn parse(number: u32, bytes: &[u8]) -> Option<(Command, &[u8])> {
+    let (&name_bytes, rest) = bytes.split_first()?;
+    let (name, argument) = rest.split_at_checked(name_bytes.into())?;
+    let command = Command::ALL.iter().find(|command| command.name().to_bytes() == name);
+    command
+        .filter(|_| number == COMMAND)
+        .map(|&command| (command, argument))
+}
 
 /// The commands that answer numbers, as inet_rdma_port names them, each with the keys in the order of its answer.
 pub fn number_keys() -> [(&'static str, Vec<&'static str>); 4] {
@@ -126,42 +159,48 @@ pub(crate) struct Contents {
     pub link: Option<Link>,
     /// The descriptor of the TCP connection to come.
     pub reserved: Option<Reserved>,
-    /// The place of the spare descriptor, until that connection is there.
-    pub lent: Option<Lent>,
+}
+
+/// Answers a request of inet. Returns the number of bytes of the answer; None is the caller's badarg.
+pub(crate) fn answer_inet(
+    link: Option<&Link>,
+    number: u32,
+    argument: &[u8],
+    answer: &mut UninitSlice,
+) -> Option<usize> {
+    let request = inet::request_of(number)?;
+    put(answer, &inet::answer(link, request, argument))
 }
 
 /// Executes a command. Returns the number of bytes of its answer; None is the caller's badarg.
 pub(crate) fn execute(
     port: Port,
-    Contents { link, reserved, lent }: &mut Contents,
-    command: u32,
+    Contents { link, reserved }: &mut Contents,
+    command: Command,
     argument: &[u8],
     answer: &mut UninitSlice,
 ) -> (Option<usize>, Fate) {
-    if let Some(request) = inet::request_of(command) {
-        let bytes = put(answer, &inet::answer(link.as_ref(), request, argument));
-        return (bytes, Fate::Lives);
-    }
     descriptors::refill();
     let mut fields = Fields(argument);
     let answered = match (command, link) {
-        (command::RESERVE, _) => {
-            *lent = None;
-            reserve(reserved, answer)
-        }
-        (command::LEND, _) => {
-            *lent = Some(descriptors::lend());
+        (Command::Reserve, _) => reserve(reserved, answer),
+        (Command::Release, _) => {
+            *reserved = None;
             Some(0)
         }
-        (command::RELEASE, _) => {
-            (*reserved, *lent) = (None, None);
-            Some(0)
-        }
-        (command::CARRY, Some(link)) => carry(port, link, &mut fields),
-        (command::ADOPT, link @ None) => adopt(link, &mut fields, answer),
-        (command::ATTACH, Some(link)) => attach(link, reserved, &mut fields),
-        (command::RESUME, Some(link)) => {
+        (Command::AttachQueue, Some(link)) => attach_queue(port, link, &mut fields),
+        (Command::BeginSession, link @ None) => begin_session(link, &mut fields, answer),
+        (Command::Attach, Some(link)) => attach(link, reserved, &mut fields),
+        (Command::Resume, Some(link)) => {
             return resume(port, link, reserved, &mut fields, answer).unwrap_or((None, Fate::Lives));
+        }
+        (Command::EndLink, Some(link)) => {
+            let Some(number) = fields.u64() else {
+                return (None, Fate::Lives);
+            };
+            let ends = link.is_current(number);
+            let fate = if ends { Fate::Ends } else { Fate::Lives };
+            return (answer_whether(ends, answer), fate);
         }
         (command, Some(link)) => command_of(port, link, command, argument, answer),
         _ => None,
@@ -180,10 +219,7 @@ fn put(answer: &mut UninitSlice, bytes: &[u8]) -> Option<usize> {
 
 /// `<<1>>`; nothing: false.
 pub(crate) fn answer_whether(is_done: bool, answer: &mut UninitSlice) -> Option<usize> {
-    match is_done {
-        true => put(answer, &[1]),
-        false => Some(0),
-    }
+    if is_done { put(answer, &[1]) } else { Some(0) }
 }
 
 fn put_numbers(answer: &mut UninitSlice, numbers: &[u64]) -> Option<usize> {
@@ -191,32 +227,39 @@ fn put_numbers(answer: &mut UninitSlice, numbers: &[u64]) -> Option<usize> {
     put(answer, &bytes)
 }
 
-fn carry(port: Port, link: &mut Link, fields: &mut Fields<'_>) -> Option<usize> {
+fn attach_queue(port: Port, link: &mut Link, fields: &mut Fields<'_>) -> Option<usize> {
     let (id, path) = (fields.u64()?, fields.u64()?);
     let carried = handover::take(id)?;
     (path > 0 && link.add_queue(port, carried, path)).then_some(0)
 }
 
-fn adopt(link: &mut Option<Link>, fields: &mut Fields<'_>, answer: &mut UninitSlice) -> Option<usize> {
+fn begin_session(link: &mut Option<Link>, fields: &mut Fields<'_>, answer: &mut UninitSlice) -> Option<usize> {
     let [is_initiator] = fields.array()?;
     let role = match is_initiator {
         0 => Role::Acceptor,
         _ => Role::Initiator,
     };
     let packet_max_bytes = fields.u32()? as usize;
+    let (window_bytes, node_window_bytes) = (fields.u64()?, fields.u64()?);
     let cookie_bytes = fields.array().map(u16::from_ne_bytes)?;
     let cookie = fields.bytes(cookie_bytes.into())?;
     let secret = Secret::new(cookie, fields.bytes(16)?, fields.bytes(16)?);
     let name = secret.name();
-    *link = Some(Link::new(role, packet_max_bytes, secret));
+    let link = link.insert(Link::new(role, packet_max_bytes, secret));
+    if window_bytes > 0 {
+        link.tell_window(window_bytes as usize, node_window_bytes);
+    }
     put(answer, &name)
 }
 
 fn reserve(reserved: &mut Option<Reserved>, answer: &mut UninitSlice) -> Option<usize> {
     if reserved.is_none() {
-        *reserved = Reserved::new().ok();
+        match Reserved::new() {
+            Ok(descriptor) => *reserved = Some(descriptor),
+            Err(error) => return put(answer, errno_name(error.raw_os_error().unwrap_or(libc::EIO)).as_bytes()),
+        }
     }
-    answer_whether(reserved.is_some(), answer)
+    answer_whether(true, answer)
 }
 
 /// A descriptor of the port's own.
@@ -254,52 +297,77 @@ fn resume(
     Some((answered, resumed.unwrap_or(Fate::Lives)))
 }
 
-fn command_of(port: Port, link: &mut Link, command: u32, argument: &[u8], answer: &mut UninitSlice) -> Option<usize> {
+fn command_of(
+    port: Port,
+    link: &mut Link,
+    command: Command,
+    argument: &[u8],
+    answer: &mut UninitSlice,
+) -> Option<usize> {
     let mut fields = Fields(argument);
     match command {
-        command::START => return link.start(port).then_some(0),
+        Command::Start => return link.start(port).then_some(0),
         // If the connection is over, the port ends next.
-        command::TICK => link.tick(port),
-        command::PACKETS => {
+        Command::Tick => link.tick(port),
+        Command::Packets => {
             let (received, sent) = link.packets();
             return put_numbers(answer, &[received, sent, link.unsent_bytes()]);
         }
-        command::WATCH => link.watch(port),
-        command::SEALING => return put_numbers(answer, &link.sealing()),
-        command::COMPRESSION => return put_numbers(answer, &link.compression()),
-        command::MOVE => return link.move_to_queue(port).then_some(0),
-        command::SUSPEND => {
+        Command::Watch => link.watch(port),
+        Command::Sealing => return put_numbers(answer, &link.sealing()),
+        Command::Compression => return put_numbers(answer, &link.compression()),
+        Command::BeginOnQueue => link.begin_on_queue(),
+        Command::Move if link.is_current(fields.u64()?) => {
+            return link.move_to_queue(port).then(|| answer_whether(true, answer)).flatten();
+        }
+        Command::Move => {}
+        Command::GiveUpTcp => {
             if let Some(standing) = link.suspend(port, fields.u64()?) {
                 return put_numbers(answer, &[standing.received.0, standing.path.unwrap_or(0)]);
             }
         }
-        command::ABANDON => link.abandon(port, fields.u64()?),
-        command::PROVE => return put(answer, &link.secret().prove(argument)),
-        command::VERIFY => {
+        Command::Abandon if argument.is_empty() => link.abandon_own(port),
+        Command::Abandon => link.abandon(port, fields.u64()?),
+        Command::Prove => return put(answer, &link.secret().prove(argument)),
+        Command::Verify => {
             let proof = fields.bytes(PROOF_BYTES)?;
             return answer_whether(link.secret().is_proof(fields.0, proof), answer);
         }
-        command::ATTEMPT if argument.is_empty() => return put_numbers(answer, &[link.next_attempt()]),
-        command::ATTEMPT => {
+        Command::Attempt if argument.is_empty() => return put_numbers(answer, &[link.next_attempt()]),
+        Command::Attempt => {
             if link.accepts(fields.u64()?) {
                 return put(answer, argument);
             }
         }
-        command::CONTROL => return link.control(port, argument).then_some(0),
-        command::DROP => link.drop_unused_queue(port),
-        command::RETURN => return answer_whether(link.return_to_tcp(port), answer),
-        command::SUSPICION => {
+        Command::Control => return link.control(port, argument).then_some(0),
+        Command::DropQueue => link.drop_unused_queue(port),
+        Command::Return => {
+            let returns = link.is_current(fields.u64()?) && link.return_to_tcp(port);
+            return answer_whether(returns, answer);
+        }
+        Command::SuspectAfter => {
             let after_ms = fields.u32()?;
             link.set_patience(port, (after_ms > 0).then(|| Duration::from_millis(after_ms.into())));
         }
-        command::SUSPECT => link.suspect(port),
-        command::COUNTS => {
+        Command::HoldWrites => link.hold_writes(port),
+        Command::Questions => {
+            let [decide] = fields.array()?;
+            link.let_questions_decide(decide != 0);
+        }
+        Command::Counts => {
             let [first] = fields.array()?;
             return put_numbers(answer, &link.counts(first.into()));
         }
-        command::ROUND_TRIPS => return put_numbers(answer, &link.round_trips()),
-        command::SOCKET => return put(answer, &link.lend_tcp()?.to_ne_bytes()),
-        _ => return None,
+        Command::RoundTrips => return put_numbers(answer, &link.round_trips()),
+        Command::Socket => return put(answer, &link.lend_tcp()?.to_ne_bytes()),
+        Command::AttachQueue
+        | Command::BeginSession
+        | Command::Attach
+        | Command::Resume
+        | Command::EndLink
+        | Command::Open
+        | Command::Reserve
+        | Command::Release => return None,
     }
     Some(0)
 }

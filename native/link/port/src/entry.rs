@@ -9,7 +9,7 @@ use bytes::buf::UninitSlice;
 use inet_rdma_fabric::crash;
 use inet_rdma_path_tcp::descriptors;
 
-use crate::commands::{self, Contents};
+use crate::commands::{self, Command, Contents};
 use crate::handover;
 use crate::link::{Fate, Link};
 use crate::port::{Packet, Port};
@@ -188,9 +188,15 @@ unsafe extern "C" fn control(
     let room = unsafe { UninitSlice::from_raw_parts_mut((*answer).cast::<u8>(), answer_bytes) };
     // SAFETY: a callback of the VM.
     let answered = unsafe {
-        callback(data, None, |port, contents| match (command, &contents.link) {
-            (commands::OPEN, None) => (commands::answer_whether(open_named(port), room), Fate::Lives),
-            _ => commands::execute(port, contents, command, argument, room),
+        callback(data, None, |port, contents| match commands::parse(command, argument) {
+            Some((Command::Open, _)) if contents.link.is_none() => {
+                (commands::answer_whether(open_named(port), room), Fate::Lives)
+            }
+            Some((command, argument)) => commands::execute(port, contents, command, argument, room),
+            None => {
+                let link = contents.link.as_ref();
+                (commands::answer_inet(link, command, argument, room), Fate::Lives)
+            }
         })
     };
     answered.map_or(-1, |bytes| bytes as isize)

@@ -37,8 +37,8 @@ pub struct Carried {
     pub writer: WriteHalf,
     /// The flags by which the connection tells the port.
     pub noted: Arc<Notifications>,
-    /// True: the port looks for packets only after an event.
-    pub never_looks: bool,
+    /// True: the port polls for packets only after an event.
+    pub never_polls: bool,
     /// The connection's place in the list of connections, dropped together with the port's connection.
     pub listed: Arc<dyn Any + Send + Sync>,
 }

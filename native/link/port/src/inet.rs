@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 
 use crate::link::Link;
-use crate::tcp_info;
+use crate::socket_options;
 
 /// Added to the number of each request: `ERTS_INET_DRV_CONTROL_MAGIC_NUMBER` of erts, since OTP 23.
 const MAGIC: u32 = 0x03f1_a300;
@@ -126,7 +126,7 @@ fn options(link: &Link, wanted: &[u8]) -> Reply {
                     .find(|(of_socket, ..)| *of_socket == number)
                     .ok_or("einval")?;
                 let socket = link.tcp_socket().ok_or("einval")?;
-                tcp_info::option(socket, *level, *name).ok_or("einval")? as u32
+                socket_options::option::<i32>(socket, *level, *name).ok_or("einval")? as u32
             }
         };
         reply.push(number);

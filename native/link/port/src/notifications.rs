@@ -13,8 +13,6 @@ pub struct Notifications {
     pub(crate) readable: Flag,
     /// There may be room.
     pub(crate) writable: Flag,
-    /// The sending key nears its limit.
-    pub(crate) key_due: Flag,
 }
 
 impl Notifier for Notifications {
@@ -25,10 +23,6 @@ impl Notifier for Notifications {
         if woken.writer {
             self.writable.set();
         }
-    }
-
-    fn key_due(&self) {
-        self.key_due.set();
     }
 }
 

@@ -7,10 +7,12 @@ use std::os::fd::RawFd;
 use std::ptr::{NonNull, null_mut};
 
 use inet_rdma_assembly::Buffer;
-use inet_rdma_paths::{Carrier, LinkState, State};
+use inet_rdma_link::{Notice, Standing};
+use inet_rdma_paths::{CarryingPath, State};
 use inet_rdma_session::Log;
 
 use crate::block::{Block, Held};
+use crate::notices::{Detail, detail};
 use crate::sys;
 
 /// The port that a callback runs for.
@@ -26,8 +28,8 @@ pub fn errno_name(errno: i32) -> &'static str {
     errno_atom(errno).to_str().unwrap_or("unknown")
 }
 
-/// The same for [`Port::tell_of`].
-pub fn errno_atom(errno: i32) -> &'static CStr {
+/// The same for [`Port::notify`].
+fn errno_atom(errno: i32) -> &'static CStr {
     // SAFETY: a pure function of the VM, which takes any number.
     let name = unsafe { sys::erl_errno_id(errno) };
     // SAFETY: it answers with a C string of the VM's program, which lives as long as the process.
@@ -146,37 +148,41 @@ impl Port {
         unsafe { self.send(self.caller(), &[&other[..], &end].concat()) };
     }
 
-    /// Sends `{'$inet_rdma', Port, What, State}`. To a process that has died: nothing.
-    pub fn tell(self, process: Process, what: &CStr, state: LinkState) {
-        // SAFETY: one term.
-        unsafe { self.send_notice(process, &atom(what), state) };
-    }
-
-    /// Sends `{'$inet_rdma', Port, {What, Detail}, State}`. To a process that has died: nothing.
-    pub fn tell_of(self, process: Process, what: &CStr, detail: &CStr, state: LinkState) {
-        let pair = [&atom(what)[..], &atom(detail), &[sys::TERM_TUPLE, 2]].concat();
-        // SAFETY: one term.
-        unsafe { self.send_notice(process, &pair, state) };
-    }
-
-    /// Sends `{'$inet_rdma', Port, Bytes, State}`. To a process that has died: nothing.
-    pub fn tell_bytes(self, process: Process, bytes: &[u8], state: LinkState) {
-        let binary = [sys::TERM_BUF2BINARY, bytes.as_ptr().expose_provenance(), bytes.len()];
-        // SAFETY: one term; the VM copies the bytes before the call returns.
-        unsafe { self.send_notice(process, &binary, state) };
-    }
-
-    /// Sends `{'$inet_rdma', Port, What, {State, Carrier, HasTcp}}`.
-    ///
-    /// # Safety
-    ///
-    /// `what` is one term in the form that erl_drv_send_term(3) describes, and the memory that it points to lives until
-    /// the call returns.
-    unsafe fn send_notice(self, process: Process, what: &[sys::ErlDrvTermData], state: LinkState) {
-        let [name, carrier, has_tcp] = atoms(state).map(atom);
-        let ends = [sys::TERM_TUPLE, 3, sys::TERM_TUPLE, 4];
-        // SAFETY: two terms, one of them as the caller promises; the tuple ends behind the port.
-        unsafe { self.send(process, &[what, &name, &carrier, &has_tcp, &ends].concat()) };
+    /// Sends `{'$inet_rdma', Port, Name, Standing}`, or `{'$inet_rdma', Port, {Name, Detail}, Standing}`. Standing:
+    /// `#{number => N, state => State, path => Path, is_held => IsHeld, has_tcp => HasTcp, attempt => Attempt}`.
+    /// To a process that has died: nothing.
+    pub fn notify(self, process: Process, notice: &Notice, standing: Standing) {
+        let mut terms = Vec::from(atom(notice.name()));
+        match detail(notice) {
+            None => {}
+            Some(Detail::Atom(name)) => {
+                terms.extend(atom(name));
+                terms.extend([sys::TERM_TUPLE, 2]);
+            }
+            Some(Detail::Errno(errno)) => {
+                terms.extend(atom(errno_atom(errno)));
+                terms.extend([sys::TERM_TUPLE, 2]);
+            }
+            Some(Detail::Binary(bytes)) => {
+                terms.extend([sys::TERM_BUF2BINARY, bytes.as_ptr().expose_provenance(), bytes.len()]);
+                terms.extend([sys::TERM_TUPLE, 2]);
+            }
+        }
+        let fields = [
+            (c"number", unsigned(standing.number)),
+            (c"state", atom(state_name(standing.link.state))),
+            (c"path", atom(path_name(standing.link.path))),
+            (c"is_held", boolean(standing.link.is_held)),
+            (c"has_tcp", boolean(standing.link.has_tcp)),
+            (c"attempt", unsigned(standing.attempt)),
+        ];
+        for (key, value) in fields {
+            terms.extend(atom(key));
+            terms.extend(value);
+        }
+        terms.extend([sys::TERM_MAP, fields.len(), sys::TERM_TUPLE, 4]);
+        // SAFETY: two terms and the end of the tuple; the VM copies a detail's bytes before the call returns.
+        unsafe { self.send(process, &terms) };
     }
 
     /// Sends a tuple that begins with `'$inet_rdma', Port`.
@@ -190,7 +196,7 @@ impl Port {
         let port = unsafe { sys::driver_mk_port(self.0) };
         let tag = atom(c"$inet_rdma");
         let mut term = [&tag[..], &[sys::TERM_PORT, port], rest].concat();
-        // There are at most twenty words.
+        // There are at most 50 words.
         let words = c_int::try_from(term.len()).unwrap_or(c_int::MAX);
         // SAFETY: the type's invariant; a tuple, whose terms behind the port are as the caller promises.
         let _dead_or_told = unsafe { sys::erl_drv_send_term(port, process.0, term.as_mut_ptr(), words) };
@@ -216,19 +222,29 @@ fn atom(name: &CStr) -> [sys::ErlDrvTermData; 2] {
     [sys::TERM_ATOM, unsafe { sys::driver_mk_atom(name.as_ptr().cast_mut()) }]
 }
 
-/// The atoms of `{State, Carrier, HasTcp}`.
-fn atoms(link: LinkState) -> [&'static CStr; 3] {
-    let state = match link.state {
+/// A number, as a term of erl_drv_send_term(3): a word on machines with 64 bits.
+fn unsigned(number: u64) -> [sys::ErlDrvTermData; 2] {
+    [sys::TERM_UINT, number as sys::ErlDrvTermData]
+}
+
+fn boolean(value: bool) -> [sys::ErlDrvTermData; 2] {
+    atom(if value { c"true" } else { c"false" })
+}
+
+fn state_name(state: State) -> &'static CStr {
+    match state {
         State::Carried => c"carried",
         State::Suspected => c"suspected",
         State::Suspended => c"suspended",
-    };
-    let carrier = match link.carrier {
-        Carrier::Tcp => c"tcp",
-        Carrier::QueuePair => c"queue_pair",
-        Carrier::None => c"none",
-    };
-    [state, carrier, if link.has_tcp { c"true" } else { c"false" }]
+    }
+}
+
+fn path_name(path: CarryingPath) -> &'static CStr {
+    match path {
+        CarryingPath::Tcp => c"tcp",
+        CarryingPath::QueuePair => c"queue_pair",
+        CarryingPath::None => c"none",
+    }
 }
 
 /// A process, as the VM's driver interface names it.

@@ -1,4 +1,4 @@
-//! The queue pair of a link: the engine's connection, and the times at which the port looks at it.
+//! The queue pair of a link: the engine's connection, and the times at which the port polls it.
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
@@ -7,15 +7,17 @@ use std::time::{Duration, Instant};
 use inet_rdma_assembly::{Buffer, Gather, ReadLimit, Received};
 use inet_rdma_engine::connection::{Connection, ReadEnd};
 use inet_rdma_fabric::Transport;
+use inet_rdma_link::QueueWritten;
 use inet_rdma_paths::Look;
-use inet_rdma_session::{LENGTH_BYTES, QueuePairId, Session};
+use inet_rdma_session::{LENGTH_BYTES, Session};
 
-use crate::asked::Asked;
 use crate::block::{Block, Held};
+use crate::coalescer::Coalescer;
+use crate::device_questions::DeviceQuestions;
 use crate::handover::{self, Carried};
-use crate::looking::{LookStep, Looking};
+use crate::pacer::Pacer;
+use crate::poll_policy::{PollPolicy, PollStep};
 use crate::port::{Packet, Port};
-use crate::sharing::Sharing;
 use crate::tally::{QueueCounts, Tally};
 
 /// Maximum that one callback gives to the VM; then other ports and processes have their turn.
@@ -32,9 +34,6 @@ const WRITES_MAX: usize = 16;
 /// Slices of the log that one transfer gathers.
 const SLICES: usize = 256;
 
-/// Packets above this size do not wait to share a transfer: their post costs less than the copy of their bytes.
-pub const GATHERED_BYTES: usize = 16 * 1024;
-
 /// The condition for which the port waits before it reads packets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Input {
@@ -42,21 +41,10 @@ enum Input {
     Held,
     /// An event: the connection is armed, by a read or behind it.
     Armed,
-    /// The timer, set for a look alone: without an arrival there is nothing to do.
-    Looking,
+    /// The timer, set for a poll alone: without an arrival there is nothing to do.
+    Polling,
     /// The timer: there is something to read, or an end to find.
     Due,
-}
-
-/// The state of outgoing bytes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Output {
-    /// There may be room.
-    Free,
-    /// The peer has no room; the connection tells when it has. To try for each packet would cost as much as to write
-    /// it. With `tries_from_bytes` waiting bytes the port tries nevertheless, as one port task of the VM may send many
-    /// packets.
-    Blocked { tries_from_bytes: usize },
 }
 
 /// A queue pair that carries a link's session.
@@ -64,44 +52,37 @@ pub struct Queue {
     carried: Carried,
     event_fd: RawFd,
     liveness_fd: RawFd,
-    looking: Looking,
+    poll_policy: PollPolicy,
     input: Input,
-    output: Output,
-    id: QueuePairId,
     can_be_lost: bool,
-    sharing: Sharing,
+    coalescer: Coalescer,
     received: Vec<Received<Block>>,
+    pacer: Pacer,
     /// Ticks sent over the queue pair.
     ticks: u64,
-    asked: Asked,
+    questions: DeviceQuestions,
     /// The VM tells of its events.
     is_watched: bool,
 }
 
 impl Queue {
-    /// The queue pair of a connection from which nothing was read yet; both sides know it by `id`.
-    pub fn new(carried: Carried, id: QueuePairId) -> Queue {
+    /// The queue pair of a connection from which nothing was read yet.
+    pub fn new(carried: Carried) -> Queue {
         let queue_pair = carried.connection.queue_pair();
         Queue {
             event_fd: queue_pair.event_fd().as_raw_fd(),
             liveness_fd: queue_pair.liveness_fd().as_raw_fd(),
-            looking: Looking::new(Instant::now(), carried.never_looks),
+            poll_policy: PollPolicy::new(Instant::now(), carried.never_polls),
             input: Input::Held,
-            output: Output::Free,
-            id,
             can_be_lost: queue_pair.capabilities().transport != Transport::SharedMemory,
-            sharing: Sharing::new(queue_pair.capabilities().post_is_costly),
+            coalescer: Coalescer::new(queue_pair.capabilities().post_is_costly),
             received: Vec::new(),
+            pacer: Pacer::default(),
             ticks: 0,
-            asked: Asked::default(),
+            questions: DeviceQuestions::default(),
             is_watched: false,
             carried,
         }
-    }
-
-    /// The number by which both sides name the queue pair.
-    pub fn id(&self) -> QueuePairId {
-        self.id
     }
 
     /// True if the queue pair may be lost while the peer's process lives: over a device, not over shared memory.
@@ -111,7 +92,7 @@ impl Queue {
 
     /// Whether the next packet, if it is small, waits to share a transfer with others. Called once for each packet.
     pub fn shares_next(&mut self) -> bool {
-        self.sharing
+        self.coalescer
             .next(|entries| self.carried.connection.queue_pair().peer_is_behind(entries))
     }
 
@@ -142,8 +123,13 @@ impl Queue {
         })
     }
 
+    /// True until [`Self::begin`].
+    pub fn waits_for_begin(&self) -> bool {
+        self.input == Input::Held
+    }
+
     /// Starts to read packets. Some may have come before the descriptors were watched. Until then no reader
-    /// looks, so room for the writer must make an event.
+    /// polls, so room for the writer must make an event.
     pub fn begin(&mut self) {
         if self.input == Input::Held {
             self.connection().set_self_polling();
@@ -153,11 +139,11 @@ impl Queue {
 
     /// True if the timer of 0 ms must be set for the queue pair.
     pub fn is_due(&self) -> bool {
-        matches!(self.input, Input::Looking | Input::Due) || self.has_ended_unread()
+        matches!(self.input, Input::Polling | Input::Due) || self.has_ended_unread()
     }
 
-    /// Makes the port look in the next turn, even without an arrival.
-    pub fn look_soon(&mut self) {
+    /// Makes the port poll in the next turn, even without an arrival.
+    pub fn poll_soon(&mut self) {
         if self.input != Input::Held {
             self.input = Input::Due;
         }
@@ -176,14 +162,19 @@ impl Queue {
         }
     }
 
-    /// Whether a turn of the port has nothing to look for.
-    pub fn is_idle_look(&self) -> bool {
+    /// Whether a turn of the port has nothing to poll for.
+    pub fn is_idle_poll(&self) -> bool {
         matches!(self.input, Input::Held | Input::Armed)
     }
 
-    /// True if only the timer asked for a look, and the queue is empty. Takes no lock.
-    pub fn skips_look(&self) -> bool {
-        self.input == Input::Looking && self.connection().is_quiet()
+    /// True if only the timer asked for a poll, and the queue is empty. Takes no lock.
+    pub fn skips_poll(&self) -> bool {
+        self.input == Input::Polling && self.connection().is_quiet()
+    }
+
+    /// Called by the timer, if a poll is due. False: a process runs first.
+    pub fn is_time(&mut self) -> bool {
+        self.pacer.is_time(Instant::now)
     }
 
     /// Gives arrived packets to the VM. Returns their number, and whether more can come.
@@ -193,14 +184,21 @@ impl Queue {
         }
         // The read takes the packets of earlier notifications.
         self.carried.noted.readable.take();
+        let limit = ReadLimit {
+            packets: self.pacer.packets_max(READ_MAX.packets),
+            ..READ_MAX
+        };
         let reader = &mut self.carried.reader;
-        let (end, is_armed) = match self.looking.sleeps() {
-            true => reader.read_and_arm(READ_MAX, &mut self.received),
-            false => (reader.read(READ_MAX, &mut self.received), false),
+        let (end, is_armed) = if self.poll_policy.sleeps() {
+            reader.read_and_arm(limit, &mut self.received)
+        } else {
+            (reader.read(limit, &mut self.received), false)
         };
         self.input = if is_armed { Input::Armed } else { Input::Due };
         let (packets, bytes) = self.deliver(port, tally);
-        self.sharing.handle_received(packets);
+        self.pacer
+            .handle_turn(packets as u64, matches!(end, ReadEnd::More), Instant::now);
+        self.coalescer.handle_received(packets);
         session.handle_queue_packets(bytes);
         (packets, end)
     }
@@ -238,36 +236,23 @@ impl Queue {
         self.carried.noted.writable.take()
     }
 
-    /// True if outgoing bytes wait for room.
-    pub fn is_blocked(&self) -> bool {
-        self.output != Output::Free
-    }
-
-    /// Decides when to look again, after a read that found no more. `must_look`: in the next turn in any case.
-    pub fn wait(&mut self, packets: usize, must_look: bool) {
+    /// Decides when to poll again, after a read that found no more. `must_poll`: in the next turn in any case.
+    pub fn wait(&mut self, packets: usize, must_poll: bool) {
         if self.input == Input::Held {
             return;
         }
         let was_armed = self.input == Input::Armed && !self.carried.noted.readable.take();
-        match self.looking.next(Instant::now(), packets) {
-            next @ (LookStep::Look | LookStep::YieldAndLook) => {
-                if next == LookStep::YieldAndLook {
+        match self.poll_policy.next(Instant::now(), packets) {
+            next @ (PollStep::Poll | PollStep::YieldAndPoll) => {
+                if next == PollStep::YieldAndPoll {
                     std::thread::yield_now();
                 }
-                self.input = if must_look { Input::Due } else { Input::Looking };
+                self.input = if must_poll { Input::Due } else { Input::Polling };
             }
-            LookStep::Arm => {
+            PollStep::Arm => {
                 let is_armed = (was_armed || self.connection().arm_reader()) && !self.take_writable();
                 self.input = if is_armed { Input::Armed } else { Input::Due };
             }
-        }
-    }
-
-    /// True if a write of the `bytes` that wait is worth a try, although the last one found no room at the peer.
-    pub fn tries(&self, bytes: usize) -> bool {
-        match self.output {
-            Output::Free => true,
-            Output::Blocked { tries_from_bytes } => bytes >= tries_from_bytes,
         }
     }
 
@@ -278,19 +263,18 @@ impl Queue {
         packet.pieces().for_each(|piece| gather.push(piece));
         gather.end_packet();
         let written = self.carried.writer.write(&gather, 0, usize::MAX);
-        self.look_if_readable();
+        self.poll_if_readable();
         let Ok(written) = written else {
-            // The next look gives the VM the packets from before the end first.
-            self.look_soon();
+            // The next poll gives the VM the packets from before the end first.
+            self.poll_soon();
             return None;
         };
         Some(written.at)
     }
 
-    /// Sends the bytes that the session has for the queue pair, as far as the peer has room; then new room makes an
-    /// event. True: bytes are left after [`WRITES_MAX`] writes.
-    #[must_use]
-    pub fn transmit(&mut self, session: &mut Session<Held, Block>) -> bool {
+    /// Sends the bytes that the session has for the queue pair, as far as the peer has room, in up to [`WRITES_MAX`]
+    /// writes. If there is no room more makes an event.
+    pub fn transmit(&mut self, session: &mut Session<Held, Block>) -> QueueWritten {
         for _ in 0..WRITES_MAX {
             let mut gather = Gather::with_capacity(16, 0);
             let mut slices = 0;
@@ -300,40 +284,30 @@ impl Queue {
                 slices < SLICES
             });
             if gather.total() == 0 {
-                self.output = Output::Free;
-                return false;
+                return QueueWritten::All;
             }
             let written = self.carried.writer.write(&gather, 0, usize::MAX);
             drop(gather);
             let Ok(written) = written else {
-                // The connection has ended; the next look finds the end.
-                self.output = Output::Free;
-                self.look_soon();
-                return false;
+                // The connection has ended; the next poll finds the end.
+                self.poll_soon();
+                return QueueWritten::All;
             };
             session.handle_queued(written.at);
             let is_armed = written.blocked && self.connection().arm_writer();
-            self.look_if_readable();
+            self.poll_if_readable();
             if is_armed {
-                let tries_from_bytes = session.unsent_bytes() + GATHERED_BYTES;
-                self.output = Output::Blocked { tries_from_bytes };
-                return false;
+                return QueueWritten::Blocked;
             }
         }
-        self.output = Output::Free;
-        true
+        QueueWritten::More
     }
 
     /// A write that looked for room may have found packets: no event will tell of them.
-    fn look_if_readable(&mut self) {
+    fn poll_if_readable(&mut self) {
         if self.carried.noted.readable.take() {
-            self.look_soon();
+            self.poll_soon();
         }
-    }
-
-    /// Whether the sending key nears its limit, noted since the last call.
-    pub fn take_key_due(&self) -> bool {
-        self.carried.noted.key_due.take()
     }
 
     /// Tells the peer that this node lives, before all waiting bytes.
@@ -343,19 +317,19 @@ impl Queue {
         let noted = &self.carried.noted;
         // Both are taken.
         if noted.readable.take() | noted.writable.take() | !is_up {
-            self.look_soon();
+            self.poll_soon();
         }
     }
 
     /// Asks the peer's device for an answer behind all writes.
     pub fn ask(&mut self, now: Instant) {
-        self.asked.begin(now, self.carried.connection.ask());
+        self.questions.begin(now, self.carried.connection.ask());
     }
 
-    /// Looks what the peer's device owes, and asks it again. `due`: as of [`Asked::handle`].
+    /// Looks what the peer's device owes, and asks it again. `due`: as of [`DeviceQuestions::handle`].
     pub fn look_at_peer(&mut self, now: Instant, due: Duration) -> Look {
         let retry = self.connection().queue_pair().capabilities().ack_timeout;
-        self.asked.handle(now, self.carried.connection.ask(), due, retry)
+        self.questions.handle(now, self.carried.connection.ask(), due, retry)
     }
 
     /// Packets received, ticks included, and ticks sent. Takes no lock, as `dist_util` asks before each tick.

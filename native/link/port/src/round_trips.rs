@@ -17,11 +17,9 @@ use hdrhistogram::Histogram;
 
 use crate::numbers::{ANSWER_NUMBERS, Number, UNKNOWN};
 
-/// The shortest time between two questions.
-const INTERVAL: Duration = Duration::from_secs(1);
 /// The time that the `recent` numbers of a link cover.
 const RECENT: Duration = Duration::from_secs(60);
-/// Maximum number of samples in that time, at most one in a second.
+/// Maximum number of samples in that time: [`inet_rdma_link`] asks at most once in a second.
 const RECENT_MAX: usize = 60;
 /// Significant digits of the histogram: an error of a tenth at most, for a few hundred bytes.
 const DIGITS: u8 = 1;
@@ -63,10 +61,6 @@ const _: () = assert!(ROUND_TRIPS.len() <= ANSWER_NUMBERS);
 /// The round trips of one link. It allocates memory with the first sample.
 #[derive(Debug, Default)]
 pub struct RoundTrips {
-    /// The question under way.
-    asked: Option<(u64, Instant)>,
-    /// The last question.
-    last: Option<(u64, Instant)>,
     kept: Option<Box<Kept>>,
 }
 
@@ -79,28 +73,9 @@ struct Kept {
 }
 
 impl RoundTrips {
-    /// The number to ask with, if it is time and no other question is under way.
-    #[must_use]
-    pub fn ask(&mut self, now: Instant) -> Option<u64> {
-        let is_early = self
-            .last
-            .is_some_and(|(_, last)| now.saturating_duration_since(last) < INTERVAL);
-        if is_early || self.asked.is_some() {
-            return None;
-        }
-        let number = self.last.map_or(0, |(number, _)| number.wrapping_add(1));
-        self.last = Some((number, now));
-        self.asked = self.last;
-        Some(number)
-    }
-
-    /// The peer has answered.
-    pub fn handle_answer(&mut self, number: u64, now: Instant) {
-        // Another number answers a question that was lost with its connection, or that was never asked.
-        let Some((_, asked)) = self.asked.take_if(|(asked, _)| *asked == number) else {
-            return;
-        };
-        let us = u32::try_from(now.saturating_duration_since(asked).as_micros()).unwrap_or(u32::MAX);
+    /// The peer has answered a question, after this time.
+    pub fn add(&mut self, now: Instant, trip: Duration) {
+        let us = u32::try_from(trip.as_micros()).unwrap_or(u32::MAX);
         if self.kept.is_none() {
             self.kept = Histogram::new(DIGITS).ok().map(|all| {
                 Box::new(Kept {
@@ -120,11 +95,6 @@ impl RoundTrips {
             kept.recent.pop_front();
         }
         kept.recent.push_back((now, us));
-    }
-
-    /// The question under way is lost with the connection.
-    pub fn forget_question(&mut self) {
-        self.asked = None;
     }
 
     /// The round trips of the last minute, and all since the link is up. None: none was measured.
@@ -163,30 +133,24 @@ impl RoundTrips {
 mod tests {
     use super::*;
 
+    const SECOND: Duration = Duration::from_secs(1);
+
     fn sample(trips: &mut RoundTrips, at: Instant, us: u64) {
-        let number = trips.ask(at).expect("it is time");
-        trips.handle_answer(number, at + Duration::from_micros(us));
+        trips.add(at, Duration::from_micros(us));
     }
 
     #[test]
-    fn one_question_is_under_way_and_one_asked_in_a_second() {
+    fn nothing_is_known_before_the_first_answer() {
         let (mut trips, now) = (RoundTrips::default(), Instant::now());
-        let number = trips.ask(now).expect("the first");
-        assert_eq!(trips.ask(now + INTERVAL), None, "under way");
-        trips.handle_answer(number.wrapping_add(1), now);
-        assert!(trips.summary(now).is_none(), "another number");
-        trips.handle_answer(number, now + Duration::from_micros(70));
-        assert_eq!(trips.ask(now + INTERVAL / 2), None, "early");
-        let second = trips.ask(now + INTERVAL).expect("it is time");
-        trips.forget_question();
-        trips.handle_answer(second, now + INTERVAL);
+        assert!(trips.summary(now).is_none());
+        sample(&mut trips, now, 70);
         let one = Trips {
             count: 1,
             p50_us: 70,
             p99_us: 70,
             max_us: 70,
         };
-        assert_eq!(trips.summary(now + INTERVAL).map(|trips| trips.recent), Some(one));
+        assert_eq!(trips.summary(now).map(|trips| trips.recent), Some(one));
     }
 
     #[test]
@@ -194,9 +158,9 @@ mod tests {
         let (mut trips, start) = (RoundTrips::default(), Instant::now());
         sample(&mut trips, start, 60_000);
         for second in 1..=100 {
-            sample(&mut trips, start + INTERVAL * second, 100 + u64::from(second % 2) * 100);
+            sample(&mut trips, start + SECOND * second, 100 + u64::from(second % 2) * 100);
         }
-        let end = start + INTERVAL * 100;
+        let end = start + SECOND * 100;
         let Summary { recent, all } = trips.summary(end).expect("some were measured");
         let minute = Trips {
             count: 60,

@@ -32,7 +32,8 @@ impl AddAssign for QueueCounts {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Tally {
     pub largest_sent: u64,
-    received: u64,
+    /// Number of packets received.
+    pub received: u64,
     pub bytes_received: u64,
     pub largest_received: u64,
     /// The sum of the squares, as an f64, which takes any number of packets.

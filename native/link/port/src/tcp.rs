@@ -3,37 +3,24 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use inet_rdma_assembly::Buffer;
 use inet_rdma_fabric::crash::EndsAtCrash;
 use inet_rdma_fabric::lingering;
-use inet_rdma_path_tcp::{Codec, Lost, ReceiveError, Received, TcpPath, Transmitted};
+use inet_rdma_link::TcpWritten;
+use inet_rdma_path_tcp::{Codec, ReceiveError, Received, TURN_PACKETS, TcpPath, Transmitted};
 use inet_rdma_paths::Look;
 use inet_rdma_session::{Session, Sink};
 
 use crate::block::{Block, Held};
+use crate::distance::Distance;
 use crate::handover;
+use crate::notices::loss_of;
+use crate::pacer::Pacer;
 use crate::port::Port;
 use crate::tally::Tally;
 use crate::tcp_info;
-
-/// The time after which the port writes again where the kernel had no memory for the bytes, as no event tells of
-/// memory. Short beside what a lost segment costs, Linux's TCP_RTO_MIN of 200 ms.
-const AGAIN: Duration = Duration::from_millis(10);
-
-/// The state of outgoing bytes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Output {
-    /// There may be room.
-    Free,
-    /// The socket takes no more bytes.
-    Blocked,
-    /// The kernel had no memory for more: the port writes again at this time.
-    Again(Instant),
-    /// Nothing more can be sent, for this reason. Bytes that have arrived are still read.
-    Failed(Lost),
-}
 
 /// A TCP connection that carries the link's session, or stands by.
 pub struct Tcp {
@@ -44,9 +31,12 @@ pub struct Tcp {
     pub fd: RawFd,
     /// True if the VM tells when the socket is readable.
     is_watched: bool,
-    output: Output,
     /// True if the VM tells when the socket is writable.
     is_watched_writable: bool,
+    answers: tcp_info::Answers,
+    pacer: Pacer,
+    /// None: it is within this host.
+    distance: Option<Distance>,
 }
 
 impl Tcp {
@@ -56,8 +46,22 @@ impl Tcp {
             fd: path.socket().as_raw_fd(),
             path,
             is_watched: false,
-            output: Output::Free,
             is_watched_writable: false,
+            answers: tcp_info::Answers::default(),
+            pacer: Pacer::default(),
+            distance: None,
+        }
+    }
+
+    /// It leads to another host, and its link has this window.
+    pub fn begin_distance(&mut self, window_bytes: usize) {
+        self.distance = Some(Distance::begin(self.path.socket().as_fd(), window_bytes));
+    }
+
+    /// Its link has another window.
+    pub fn follow_window(&mut self, window_bytes: usize) {
+        if let Some(distance) = &mut self.distance {
+            distance.follow(self.path.socket().as_fd(), window_bytes);
         }
     }
 
@@ -78,90 +82,60 @@ impl Tcp {
         self.is_watched
     }
 
-    /// Whether a write would find no room.
-    pub fn is_blocked(&self) -> bool {
-        matches!(self.output, Output::Blocked | Output::Again(_))
-    }
-
-    /// Notes that the socket is writable. [`Self::transmit`] must follow.
-    pub fn handle_writable(&mut self) {
-        if self.output == Output::Blocked {
-            self.output = Output::Free;
-        }
-    }
-
-    /// The time of the next [`Self::try_again`], if the kernel had no memory.
-    pub fn again_at(&self) -> Option<Instant> {
-        match self.output {
-            Output::Again(at) => Some(at),
-            Output::Free | Output::Blocked | Output::Failed(_) => None,
-        }
-    }
-
-    /// True if it is time to write again: [`Self::transmit`] must follow.
-    #[must_use]
-    pub fn try_again(&mut self, now: Instant) -> bool {
-        let is_time = self.again_at().is_some_and(|at| at <= now);
-        if is_time {
-            self.output = Output::Free;
-        }
-        is_time
-    }
-
-    /// True if [`Self::receive`] is due even if nothing is readable: it has left bytes, or nothing more can be sent.
-    pub fn is_due(&self) -> bool {
-        self.path.holds_input() || matches!(self.output, Output::Failed(_))
-    }
-
-    /// Writes the bytes that the session has for this path, as far as there is room. [`Self::receive`] returns an error
-    /// of this call, after the bytes that have arrived.
-    pub fn transmit(&mut self, port: Port, session: &mut Session<Held, Block>) {
-        if self.output != Output::Free {
-            return;
-        }
-        self.output = match self.path.transmit(session) {
+    /// Writes the bytes that the session has for this path, as far as there is room.
+    pub fn transmit(&mut self, session: &mut Session<Held, Block>) -> TcpWritten {
+        match self.path.transmit(session) {
             // Without a watch the link is not started, or about to end.
-            Ok(Transmitted::Blocked) if self.is_watched => Output::Blocked,
-            Ok(Transmitted::All | Transmitted::Blocked) => Output::Free,
-            Ok(Transmitted::NoMemory) => Output::Again(Instant::now() + AGAIN),
-            Err(lost) => Output::Failed(lost),
-        };
-        self.update_watch(port);
-    }
-
-    /// Has the VM tell when the socket is writable while a write waits for that, and only then.
-    pub fn update_watch(&mut self, port: Port) {
-        let is_blocked = self.output == Output::Blocked;
-        if is_blocked != self.is_watched_writable {
-            self.is_watched_writable = is_blocked;
-            port.watch_writable(self.fd, is_blocked);
+            Ok(Transmitted::Blocked) if self.is_watched => TcpWritten::Blocked,
+            Ok(Transmitted::All | Transmitted::Blocked) => TcpWritten::All,
+            Ok(Transmitted::NoMemory) => TcpWritten::NoMemory,
+            Err(lost) => TcpWritten::Failed(loss_of(lost)),
         }
     }
 
-    /// Gives the session the bytes that have arrived, and the VM the packets in them, up to the bounds of a turn. Once
-    /// nothing more can be sent the connection is lost behind these bytes: the kernel may know of no end.
+    /// Writes what the session says last. True: nothing can be sent.
+    pub fn write_last(&mut self, session: &mut Session<Held, Block>) -> bool {
+        matches!(self.transmit(session), TcpWritten::Failed(_))
+    }
+
+    /// Has the VM tell when the socket is writable, or no longer.
+    pub fn watch_writable(&mut self, port: Port, on: bool) {
+        if on != self.is_watched_writable {
+            self.is_watched_writable = on;
+            port.watch_writable(self.fd, on);
+        }
+    }
+
+    /// True in a flood: the timer of 0 ms, and no event, brings the next [`Self::receive`] that is due.
+    pub fn is_paced(&self) -> bool {
+        self.pacer.is_flood()
+    }
+
+    /// Called by the timer, if [`Self::receive`] is due. False: a process runs first.
+    pub fn is_time(&mut self) -> bool {
+        self.pacer.is_time(Instant::now)
+    }
+
+    /// Gives the session the bytes that have arrived, and the VM the packets in them, up to the bounds of a turn. If
+    /// there are more, processes run before the next turn, such as their receiver; the peer gets its pace by TCP.
     pub fn receive(
         &mut self,
         port: Port,
         session: &mut Session<Held, Block>,
         tally: &mut Tally,
-    ) -> Result<(), ReceiveError> {
-        let received = self.path.receive(session, &mut ToVm { port, tally });
-        match (received, self.output) {
-            // Behind the peer's end in order a write fails with this error.
-            (Err(ReceiveError::Lost(Lost::Eof)), Output::Failed(Lost::Error(error)))
-                if error.raw_os_error() == libc::EPIPE =>
-            {
-                Err(Lost::Eof.into())
-            }
-            (Ok(Received::All) | Err(ReceiveError::Lost(_)), Output::Failed(lost)) => Err(lost.into()),
-            (received, _) => received.map(|_all_or_more| ()),
-        }
+    ) -> Result<Received, ReceiveError> {
+        let before = tally.received;
+        let packets_max = self.pacer.packets_max(TURN_PACKETS);
+        let received = self.path.receive(packets_max, session, &mut ToVm { port, tally });
+        let packets = tally.received - before;
+        self.pacer
+            .handle_turn(packets, matches!(received, Ok(Received::More)), Instant::now);
+        received
     }
 
     /// What the peer's kernel owes.
-    pub fn look_at_peer(&self) -> Look {
-        tcp_info::look(self.path.socket().as_fd())
+    pub fn look_at_peer(&mut self, now: Instant) -> Look {
+        tcp_info::look(self.path.socket().as_fd(), now, &mut self.answers)
     }
 
     /// Gives the connection up and keeps it, unread and unwritten: the peer learns nothing of that until it gives its
@@ -184,10 +158,10 @@ impl Tcp {
         self.path.take_codec()
     }
 
-    /// Ends the connection after the written bytes, which the peer reads first.
-    pub fn finish(self, port: Port) {
+    /// Ends the connection after the written bytes, which the peer reads first. `has_failed`: nothing can be sent.
+    pub fn finish(self, port: Port, has_failed: bool) {
         let held = VecDeque::from(self.path.held().to_vec());
-        lingering::close(self.path.socket(), held, matches!(self.output, Output::Failed(_)));
+        lingering::close(self.path.socket(), held, has_failed);
         if self.is_watched {
             port.unwatch(self.fd);
         }

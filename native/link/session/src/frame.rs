@@ -5,7 +5,7 @@
 //! | bytes | field |
 //! |---|---|
 //! | 0 | kind |
-//! | 1..4 | bytes behind the header |
+//! | 1..4 | bytes after the header |
 //! | 4..12 | position up to which the sender of the frame has received: an acknowledgement |
 //!
 //! Acknowledgements are in headers, and so neither in the stream nor in the log. In the stream they would need room in
@@ -21,7 +21,7 @@ pub const DATA_BYTES_MAX: usize = 256 * 1024;
 pub const CONTROL_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of [`Kind::Move`].
 pub const MOVE_BYTES: usize = 16;
-/// Bytes of [`Kind::End`], [`Kind::Echo`] and [`Kind::Echoed`].
+/// Bytes of [`Kind::End`], [`Kind::Echo`], [`Kind::Echoed`] and [`Kind::Window`].
 pub const NUMBER_BYTES: usize = 8;
 
 /// In [`Kind::End`]: no session comes to this position.
@@ -45,6 +45,9 @@ pub enum Kind {
     Echo = 5,
     /// `<<Number:64>>`: the answer to [`Kind::Echo`].
     Echoed = 6,
+    /// `<<Bytes:64>>`: the bytes of the stream that the sender of the frame takes over this connection without having
+    /// acknowledged them; at least [`WINDOW_BYTES_FIRST`](crate::WINDOW_BYTES_FIRST).
+    Window = 7,
 }
 
 /// The header of a frame.
@@ -80,6 +83,7 @@ impl Header {
             4 => (Kind::End, NUMBER_BYTES..=NUMBER_BYTES),
             5 => (Kind::Echo, NUMBER_BYTES..=NUMBER_BYTES),
             6 => (Kind::Echoed, NUMBER_BYTES..=NUMBER_BYTES),
+            7 => (Kind::Window, NUMBER_BYTES..=NUMBER_BYTES),
             _ => return None,
         };
         sizes.contains(&bytes).then_some(Header {
@@ -105,6 +109,7 @@ mod tests {
             (Kind::End, NUMBER_BYTES),
             (Kind::Echo, NUMBER_BYTES),
             (Kind::Echoed, NUMBER_BYTES),
+            (Kind::Window, NUMBER_BYTES),
         ] {
             let header = Header {
                 kind,
@@ -126,6 +131,7 @@ mod tests {
             0x0500_0000,
             0x0600_0009,
             0x0700_0000,
+            0x0800_0008,
         ] {
             let mut encoded = [0; HEADER_BYTES];
             encoded[..4].copy_from_slice(&first.to_be_bytes());

@@ -187,7 +187,12 @@ impl<L: Memory> Inbound<L> {
                         self.frame = match (header.kind, header.bytes) {
                             (Kind::Data, bytes @ 1..) => Frame::Data(bytes),
                             (
-                                kind @ (Kind::Control | Kind::Move | Kind::End | Kind::Echo | Kind::Echoed),
+                                kind @ (Kind::Control
+                                | Kind::Move
+                                | Kind::End
+                                | Kind::Echo
+                                | Kind::Echoed
+                                | Kind::Window),
                                 bytes @ 1..,
                             ) => Frame::Message(kind, Vec::new(), bytes),
                             _ => Frame::Header([0; HEADER_BYTES], 0),
@@ -227,7 +232,7 @@ impl<L: Memory> Inbound<L> {
         Ok((rest.len(), None))
     }
 
-    /// Bytes of the stream. Returns those behind the last packet of the turn.
+    /// Bytes of the stream. Returns the bytes after the last packet of the turn.
     fn handle_data<'a, S: Sink<Large = L>>(
         &mut self,
         mut data: &'a [u8],
@@ -305,12 +310,13 @@ impl<L: Memory> Inbound<L> {
 
     fn checked(&self, length: [u8; LENGTH_BYTES]) -> Result<usize, Violation> {
         let bytes = u32::from_be_bytes(length) as usize;
-        match bytes <= self.packet_max_bytes {
-            true => Ok(bytes),
-            false => Err(Violation::PacketTooLarge {
+        if bytes <= self.packet_max_bytes {
+            Ok(bytes)
+        } else {
+            Err(Violation::PacketTooLarge {
                 bytes,
                 max: self.packet_max_bytes,
-            }),
+            })
         }
     }
 

@@ -18,9 +18,11 @@
 //! | caller | calls | until |
 //! |---|---|---|
 //! | the sender of a packet | [`Session::append`], or [`Session::passes`] and [`Session::handle_passed`] | |
-//! | a TCP connection with room | [`Session::poll_transmit`], [`Session::transmission`], [`Session::handle_transmitted`] | `poll_transmit` answers false |
+//! | a TCP connection with room | [`Session::poll_transmit`], [`Session::transmission`],
+//! [`Session::handle_transmitted`] | `poll_transmit` answers false |
 //! | a queue pair with room | [`Session::queue_slices`], [`Session::handle_queued`] | there are none |
-//! | a TCP connection with bytes | [`Session::direct`] and [`Session::handle_direct`], or [`Session::handle_input`] | the [`Turn`] is over |
+//! | a TCP connection with bytes | [`Session::direct`] and [`Session::handle_direct`], or [`Session::handle_input`] |
+//! the [`Turn`] is over |
 //! | a queue pair with packets, while [`Session::reads_queue`] | [`Session::handle_queue_packets`] | |
 //! | the caller that gave input | [`Session::poll_event`] | None |
 #![forbid(unsafe_code)]
@@ -38,7 +40,7 @@ mod turn;
 pub use inbound::{LARGE_BYTES, LENGTH_BYTES, Memory, Sink};
 pub use log::{Cursor, Log};
 pub use position::Position;
-pub use session::{Counts, Event, QueuePairId, Role, Session, Standing};
+pub use session::{Counts, Event, QueuePairId, Role, Session, Standing, WINDOW_BYTES_FIRST};
 pub use turn::Turn;
 
 /// The side that runs from an older state than the other one has seen, as its machine was restored from a snapshot.
@@ -71,10 +73,10 @@ pub enum Violation {
     /// does not exist.
     #[error("the peer moves where it cannot")]
     Move,
-    /// Bytes of the stream over TCP behind a move to a queue pair.
+    /// Bytes of the stream over TCP after a move to a queue pair.
     #[error("the peer sends over a path that it has left")]
     Path,
-    /// More bytes of the stream over TCP than a sender may have under way without an acknowledgement.
+    /// More bytes of the stream over TCP than this side takes without having acknowledged them.
     #[error("the peer sends {0} bytes that are not acknowledged")]
     Window(usize),
     /// A packet larger than allowed.

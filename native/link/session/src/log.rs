@@ -6,6 +6,8 @@ use crate::position::Position;
 
 /// Copied bytes stay allocated up to this size when the log is empty; [`Log::shrink`] frees them, too.
 const KEPT_BYTES: usize = 16 * 1024;
+/// More than this is given back while three quarters of it are not used, as a larger window has left them behind.
+const SPARE_BYTES: usize = 1024 * 1024;
 
 /// One stretch of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -71,7 +73,7 @@ impl<H: AsRef<[u8]>> Log<H> {
         self.start
     }
 
-    /// The position behind the last byte.
+    /// The position after the last byte.
     pub fn end(&self) -> Position {
         self.end
     }
@@ -151,6 +153,8 @@ impl<H: AsRef<[u8]>> Log<H> {
         self.first_copied += unused as u64;
         if self.copied.is_empty() && self.copied.capacity() > KEPT_BYTES {
             self.copied = VecDeque::new();
+        } else if self.copied.capacity() > SPARE_BYTES && self.copied.len() < self.copied.capacity() / 4 {
+            self.copied.shrink_to(self.copied.capacity() / 2);
         }
     }
 

@@ -21,7 +21,18 @@ impl Secret {
         of_both.update(b"inet_rdma session");
         of_both.update(initiator_nonce);
         of_both.update(acceptor_nonce);
-        let secret = Zeroizing::new(<[u8; PROOF_BYTES]>::try_from(of_both.sign().as_ref()).unwrap_or_default());
+        Secret::from(of_both)
+    }
+
+    /// What all nodes with this cookie know, apart from any session.
+    pub fn of_cookie(cookie: &[u8]) -> Secret {
+        let mut of_nodes = hmac::Context::with_key(&Key::new(HMAC_SHA256, cookie));
+        of_nodes.update(b"inet_rdma node");
+        Secret::from(of_nodes)
+    }
+
+    fn from(context: hmac::Context) -> Secret {
+        let secret = Zeroizing::new(<[u8; PROOF_BYTES]>::try_from(context.sign().as_ref()).unwrap_or_default());
         Secret(Key::new(HMAC_SHA256, &*secret))
     }
 
@@ -73,6 +84,16 @@ mod tests {
             Secret::new(b"cookie", b"nonce of the initiator", b"nonce of another"),
         ] {
             assert_ne!(other.name(), secret.name());
+            assert!(!secret.is_proof(b"bytes", &other.prove(b"bytes")));
+        }
+    }
+
+    #[test]
+    fn nodes_with_one_cookie_prove_it_to_each_other() {
+        let secret = Secret::of_cookie(b"cookie");
+        assert!(Secret::of_cookie(b"cookie").is_proof(b"bytes", &secret.prove(b"bytes")));
+        assert!(!secret.is_proof(b"other bytes", &secret.prove(b"bytes")));
+        for other in [Secret::of_cookie(b"another cookie"), Secret::new(b"cookie", b"", b"")] {
             assert!(!secret.is_proof(b"bytes", &other.prove(b"bytes")));
         }
     }

@@ -4,6 +4,7 @@ mod input;
 mod outgoing;
 mod paths;
 mod transmission;
+mod window;
 
 use std::collections::VecDeque;
 
@@ -16,9 +17,9 @@ use crate::position::Position;
 /// acknowledgement alone is two system calls and a wake-up: half of this cost bulk 13 % of its CPU.
 const ACKNOWLEDGED_BYTES: usize = DATA_BYTES_MAX;
 
-/// The first window of a session, and the largest: the bytes that a TCP connection may have under way without an
-/// acknowledgement. The receiver ends a session whose peer sends more.
-pub(crate) const WINDOW_BYTES: usize = 4 << 20;
+/// The window of each TCP connection until the receiver tells a larger one, and of peers that tell none: the bytes that
+/// the connection may have under way without an acknowledgement.
+pub const WINDOW_BYTES_FIRST: usize = 4 << 20;
 
 /// Names a queue pair to both sides: the token by which they found each other. Never 0.
 pub type QueuePairId = u64;
@@ -29,7 +30,7 @@ const TCP: QueuePairId = 0;
 /// The side of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// The side that made the first TCP connection. Of two attempts at once its own wins.
+    /// The side that made the first TCP connection. If both sides make attempts at once, its own wins.
     Initiator,
     /// The side that accepted the first TCP connection.
     Acceptor,
@@ -51,7 +52,7 @@ pub enum Event {
     Control(Vec<u8>),
     /// The following bytes come over the queue pair.
     Moved,
-    /// The following bytes come over the TCP connection again; no more come over the queue pair.
+    /// The following bytes come over the TCP connection again; none follows over the queue pair.
     Returned,
     /// The peer has ended the session.
     Ended,
@@ -88,6 +89,7 @@ struct Pending {
     acknowledgement: bool,
     begin_on_tcp: bool,
     move_to_queue: bool,
+    window: bool,
     end: bool,
 }
 
@@ -97,6 +99,15 @@ struct Unit {
     head: Vec<u8>,
     head_sent: usize,
     data_left: usize,
+}
+
+/// How much of the window is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+struct WindowUse {
+    /// Bytes have waited for an acknowledgement since [`Session::take_window_full`].
+    is_full: bool,
+    /// The most bytes that were under way since [`Session::take_window_peak`].
+    peak: usize,
 }
 
 /// The traffic since the session began.
@@ -130,8 +141,14 @@ pub struct Session<H, L> {
     queue: Cursor,
     /// All bytes before this position have been sent at least once.
     sent: Position,
-    /// The TCP connection takes no more while the peer has not acknowledged this many bytes.
+    /// The TCP connection takes nothing while the peer has not acknowledged this many bytes, or has taken as many as it
+    /// said: see [`Session::window_bytes`].
     window: usize,
+    /// What this side tells that it takes; it ends a session whose peer sends more. None: the sides tell no windows.
+    told_window: Option<usize>,
+    /// What the peer takes over the present connection.
+    peer_window: usize,
+    use_of_window: WindowUse,
     /// Ends of packets that the queue pair has, as far as the log keeps them.
     packet_ends: VecDeque<Position>,
     pending: Pending,
@@ -178,7 +195,10 @@ impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
             tcp: Cursor::default(),
             queue: Cursor::default(),
             sent: Position::default(),
-            window: WINDOW_BYTES,
+            window: WINDOW_BYTES_FIRST,
+            told_window: None,
+            peer_window: WINDOW_BYTES_FIRST,
+            use_of_window: WindowUse::default(),
             packet_ends: VecDeque::new(),
             pending: Pending::default(),
             unit: Unit::default(),
@@ -201,23 +221,21 @@ impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
         self.role
     }
 
-    /// Bounds the bytes that the TCP connection has under way; the bound is at least the number of bytes that the peer
-    /// receives before it acknowledges, and at most the number that it allows. Further bytes wait in the log until an
-    /// acknowledgement comes.
-    pub fn set_window(&mut self, bytes: usize) {
-        self.window = bytes.clamp(ACKNOWLEDGED_BYTES, WINDOW_BYTES);
-    }
-
     /// All before this has been received.
     pub fn received(&self) -> Position {
         Position(self.inbound.bytes + self.received_by_queue)
     }
 
+    /// The peer has acknowledged all before this.
+    pub fn acknowledged(&self) -> Position {
+        self.log.start()
+    }
+
     /// Bytes that no path has taken yet.
     pub fn unsent_bytes(&self) -> usize {
         match self.route {
-            Route::Tcp => self.log.end() - self.tcp.position(),
-            Route::Queue { mark, .. } => (self.log.end() - self.queue.position()) + (mark - self.tcp.position()),
+            Route::Tcp => self.tcp_bytes(),
+            Route::Queue { .. } => (self.log.end() - self.queue.position()) + self.tcp_bytes(),
         }
     }
 

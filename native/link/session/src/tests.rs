@@ -12,6 +12,7 @@ mod rollback;
 mod side;
 mod tcp;
 mod turn;
+mod window;
 mod world;
 
 use crate::frame::{Header, Kind};

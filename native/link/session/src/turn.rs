@@ -19,7 +19,7 @@ impl Turn {
         }
     }
 
-    /// Whether no more input is taken.
+    /// Whether input is refused.
     pub fn is_over(&self) -> bool {
         self.bytes == 0 || self.packets == 0
     }

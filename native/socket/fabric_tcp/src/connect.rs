@@ -61,11 +61,11 @@ fn reach(from: Option<IpAddr>, to: SocketAddr, deadline: Deadline) -> Result<Own
         Err(errno) => return Err(failed(errno)),
     }
     let (own, peer) = addresses(socket.as_fd())?;
-    match own == peer {
+    if own == peer {
         // No process listens: the kernel chose the wanted port as this socket's own and connected the socket to itself.
-        true => Err(FabricError::Refused(to.port())),
-        false => Ok(socket),
+        return Err(FabricError::Refused(to.port()));
     }
+    Ok(socket)
 }
 
 /// The error for a connection that could not be made.

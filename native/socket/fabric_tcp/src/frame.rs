@@ -1,4 +1,4 @@
-//! The frames of a connection, behind the hellos: control messages, and transfers with the place of their bytes.
+//! The frames of a connection, after the hellos: control messages, and transfers with the place of their bytes.
 //!
 //! A control message is a head of 4 bytes and the message. A transfer is a head of 28 bytes, then its bytes. All
 //! numbers are little-endian, and bytes without a meaning are zero: each frame has one form only.
@@ -8,7 +8,7 @@ use std::ops::Range;
 use inet_rdma_fabric::Misbehaviour;
 use inet_rdma_stream::{CONTROL_BYTES, Notice, RemoteAddress};
 
-/// Kind in the first byte, zeros behind it.
+/// Kind in the first byte, zeros after it.
 const KIND: Range<usize> = 0..4;
 const CONTROL: Range<usize> = 4..4 + CONTROL_BYTES;
 const NOTICE: Range<usize> = 4..8;

@@ -224,7 +224,7 @@ impl Window for TcpWindow {
         if let (Some(key), Some(grants)) = (*open, self.grants.upgrade()) {
             grants.withdraw(key);
         }
-        // Without grants the queue pair is gone, and nothing writes any more.
+        // Without grants the queue pair is gone, and nothing writes.
         *open = None;
     }
 

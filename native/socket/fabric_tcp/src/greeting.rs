@@ -30,7 +30,7 @@ impl Greeting {
         }
     }
 
-    /// Receives the bytes of the hello that have come, and no byte behind the hello. None: the hello is not complete.
+    /// Receives the bytes of the hello that have come, and no byte after the hello. None: the hello is not complete.
     pub(crate) fn receive(&mut self, socket: BorrowedFd<'_>) -> Result<Option<Hello>, FabricError> {
         loop {
             match rustix::net::recv(socket, &mut self.bytes[self.got..], RecvFlags::DONTWAIT) {

@@ -47,9 +47,10 @@ impl Interest {
     /// Notes that a backlog has begun. If armed, room to send makes an event from now on, too. If not, some party
     /// polls, and sends the backlog then.
     pub(crate) fn note_backlog(&self, socket: BorrowedFd<'_>) -> Result<(), FabricError> {
-        match *self.is_armed.lock() {
-            true => self.ask(socket, true),
-            false => Ok(()),
+        if *self.is_armed.lock() {
+            self.ask(socket, true)
+        } else {
+            Ok(())
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Instant;
 
 use inet_rdma_fabric::callers::{self, Call, Callers};
@@ -37,7 +38,7 @@ impl TcpListener {
         Ok(TcpListener {
             options: options.clone(),
             port,
-            callers: Callers::of(socket)?,
+            callers: Callers::of(Arc::new(socket.into()))?,
             ready: VecDeque::new(),
             is_taken: false,
         })

@@ -53,7 +53,8 @@ impl Pages {
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base().add(offset), bytes.len()) };
     }
 
-    /// Receives from a socket: first into `range`, then into `ahead`. Returns the number of bytes; 0: the end.
+    /// Receives from a socket, without a wait: first into `range`, then into `ahead`. Returns the number of bytes; 0:
+    /// the end.
     ///
     /// # Panics
     ///
@@ -65,9 +66,9 @@ impl Pages {
         socket: BorrowedFd<'_>,
     ) -> Result<usize, Errno> {
         self.check(&range);
-        let parts = [
+        let mut parts = [
             libc::iovec {
-                // SAFETY: the check says that the start lies inside the mapping, or right behind it.
+                // SAFETY: the check says that the start lies inside the mapping, or at its end.
                 iov_base: unsafe { self.base().add(range.start) }.cast(),
                 iov_len: range.len(),
             },
@@ -76,10 +77,14 @@ impl Pages {
                 iov_len: ahead.len(),
             },
         ];
+        // SAFETY: zeros are a valid header, one without name, parts and control data.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_iov = parts.as_mut_ptr();
+        message.msg_iovlen = parts.len() as _;
         // SAFETY: the kernel writes into the two parts alone: the first lies inside the mapping by the check, which
-        // lives as long as `self`; the second is exclusively borrowed. Not rustix's `readv`, which takes a reference to
-        // each part: by the type's invariant there is none to the first.
-        let received = unsafe { libc::readv(socket.as_raw_fd(), parts.as_ptr(), 2) };
+        // lives as long as `self`; the second is exclusively borrowed. Not rustix's `recvmsg`, which takes a reference
+        // to each part: by the type's invariant there is none to the first.
+        let received = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
         usize::try_from(received).map_err(|_| {
             let error = std::io::Error::last_os_error();
             Errno::from_io_error(&error).unwrap_or(Errno::IO)
@@ -106,6 +111,7 @@ mod tests {
     use std::io::Write;
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
+    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -126,6 +132,17 @@ mod tests {
         assert_eq!((&all(&pages)[..], &ahead), (&b"\0\0\0abcd\0\0\0"[..], b"efg\0\0"));
         drop(there);
         assert_eq!(pages.receive(10..10, &mut ahead, here.as_fd()), Ok(0));
+    }
+
+    #[test]
+    fn an_empty_socket_is_not_waited_for() {
+        let pages = Pages::new(10).expect("memory");
+        let (_there, here) = UnixStream::pair().expect("sockets");
+        // Ends the wait of a call that should have none.
+        here.set_read_timeout(Some(Duration::from_secs(30))).expect("a bound");
+        let started = Instant::now();
+        assert_eq!(pages.receive(0..10, &mut [], here.as_fd()), Err(Errno::AGAIN));
+        assert!(started.elapsed() < Duration::from_secs(30));
     }
 
     #[test]

@@ -86,17 +86,19 @@ pub(crate) struct TcpQueuePair {
 
 impl TcpQueuePair {
     fn check_open(&self) -> Result<(), FabricError> {
-        match self.is_closed.load(Ordering::Acquire) {
-            true => Err(FabricError::PeerGone),
-            false => Ok(()),
+        if self.is_closed.load(Ordering::Acquire) {
+            Err(FabricError::PeerGone)
+        } else {
+            Ok(())
         }
     }
 
     fn post(&self, head: &[u8], source: &[&[u8]]) -> Result<(), FabricError> {
         self.check_open()?;
-        match self.sending.post(self.socket.as_fd(), head, source)? {
-            true => self.interest.note_backlog(self.socket.as_fd()),
-            false => Ok(()),
+        if self.sending.post(self.socket.as_fd(), head, source)? {
+            self.interest.note_backlog(self.socket.as_fd())
+        } else {
+            Ok(())
         }
     }
 
@@ -213,7 +215,7 @@ impl QueuePair for TcpQueuePair {
 
     fn drain_event(&self) -> bool {
         self.interest.drain();
-        // The poll that follows finds the end of the connection, behind the bytes that came before it.
+        // The poll that follows finds the end of the connection, after the bytes that came before it.
         true
     }
 

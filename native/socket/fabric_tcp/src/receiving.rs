@@ -1,5 +1,5 @@
 //! The receiving half: reads frames from the socket. The bytes of a transfer go to the place that it names. Control
-//! messages, and bytes behind them, go into a private buffer.
+//! messages, and bytes after them, go into a private buffer.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -16,7 +16,7 @@ use crate::socket::lost;
 /// Bytes that are read ahead: the frames of small messages, many in one call of the kernel.
 const AHEAD_BYTES: usize = 8 * 1024;
 
-/// Behind a transfer of at least this many bytes another one usually follows. Read little ahead then: bytes of a
+/// After a transfer of at least this many bytes another one usually follows. Read little ahead then: bytes of a
 /// transfer that are read ahead are copied once more.
 const BULK_BYTES: usize = 4 * 1024;
 const BEHIND_BULK_BYTES: usize = 256;
@@ -206,9 +206,10 @@ impl FrameReceiver {
         mut transfer: Incoming,
         socket: BorrowedFd<'_>,
     ) -> Result<(usize, bool), Fault> {
-        let ahead = match transfer.left >= BULK_BYTES {
-            true => BEHIND_BULK_BYTES,
-            false => AHEAD_BYTES,
+        let ahead = if transfer.left >= BULK_BYTES {
+            BEHIND_BULK_BYTES
+        } else {
+            AHEAD_BYTES
         };
         let (left, ahead) = (transfer.left, &mut self.ahead[..ahead]);
         let want = left + ahead.len();

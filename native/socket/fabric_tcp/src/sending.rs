@@ -95,9 +95,10 @@ impl FrameSender {
         if state.backlog.len().saturating_add(bytes) > most {
             return Err(FabricError::QueueFull);
         }
-        let sent = match state.backlog.is_empty() {
-            true => state.send(socket, head, source)?,
-            false => 0,
+        let sent = if state.backlog.is_empty() {
+            state.send(socket, head, source)?
+        } else {
+            0
         };
         if sent < bytes {
             state.keep(head, source, sent);
@@ -166,7 +167,7 @@ impl State {
         }
     }
 
-    /// Drops the backlog, as nothing more can be sent. The receiving half finds the end behind the bytes that have
+    /// Drops the backlog, as nothing more can be sent. The receiving half finds the end after the bytes that have
     /// come.
     fn fail(&mut self, errno: Errno) -> FabricError {
         self.backlog = VecDeque::new();

@@ -17,7 +17,8 @@ const KEEPALIVE_PROBES: u32 = 6;
 /// The error for an established connection that has failed.
 pub(crate) fn lost(doing: &'static str, errno: Errno) -> FabricError {
     match errno {
-        Errno::PIPE | Errno::CONNRESET => FabricError::PeerGone,
+        // NOTCONN: the peer has reset the connection before this call.
+        Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => FabricError::PeerGone,
         // The kernel has given up: neither keepalives nor retransmissions are answered.
         Errno::TIMEDOUT => FabricError::TimedOut,
         errno => FabricError::system(doing, errno),
@@ -87,4 +88,28 @@ pub(crate) fn addresses(socket: BorrowedFd<'_>) -> Result<(SocketAddr, SocketAdd
     };
     let peer = peer.ok_or(FabricError::PeerGone)?;
     Ok((canonical(own)?, canonical(peer)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+    use std::time::Duration;
+
+    use inet_rdma_fabric::FabricError;
+    use rustix::event::{PollFd, PollFlags, poll};
+    use rustix::net::sockopt;
+
+    use super::addresses;
+
+    #[test]
+    fn a_peer_that_has_reset_its_connection_is_gone() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
+        let peer = TcpStream::connect(listener.local_addr().expect("it is bound")).expect("it listens");
+        let (accepted, _) = listener.accept().expect("a connection waits");
+        sockopt::set_socket_linger(&peer, Some(Duration::ZERO)).expect("a TCP socket has it");
+        drop(peer);
+        poll(&mut [PollFd::new(&accepted, PollFlags::IN)], None).expect("a descriptor is open");
+        assert_eq!(addresses(accepted.as_fd()), Err(FabricError::PeerGone));
+    }
 }

@@ -170,7 +170,7 @@ fn next(acceptor: &Acceptor, wakes: &Mutex<Receiver<()>>) -> Box<dyn QueuePair> 
     }
 }
 
-/// Of round trips, in microseconds.
+/// Times of round trips, in microseconds.
 struct Times {
     count: usize,
     p50: f64,

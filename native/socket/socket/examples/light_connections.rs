@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use inet_rdma_assembly::ReadLimit;
+use inet_rdma_assembly::{ReadLimit, Received};
 use inet_rdma_engine::connection::{Caller, Notifier, ReadEnd, Woken};
 use inet_rdma_fabric::QueuePair;
 use inet_rdma_socket::endpoint::{Attachment, Pollers};
@@ -64,13 +64,16 @@ impl End {
         end
     }
 
-    /// Reads what there is and asks to be told of more; the number of packets.
+    /// Reads what there is and asks for an event when more arrives; the number of packets.
     fn read(&mut self) -> usize {
         let mut packets = Vec::new();
         loop {
             match self.halves.reader.read(ReadLimit::bytes(4_096), &mut packets) {
                 ReadEnd::More => {}
-                ReadEnd::Empty if self.halves.connection.arm_reader() => return packets.len(),
+                ReadEnd::Empty if self.halves.connection.arm_reader() => {
+                    // Packets that arrive together share a buffer.
+                    return packets.iter().map(Received::packets).sum();
+                }
                 ReadEnd::Empty => {}
                 ReadEnd::Closed(closed) => panic!("the connection ended: {closed}"),
             }

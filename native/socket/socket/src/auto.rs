@@ -47,12 +47,21 @@ impl AutoFabric {
             FabricName::Tcp => Ok(chosen(connect(&TcpFabric)?, given("the option fabric is tcp"))),
             FabricName::Auto => {
                 // `unreached`: no process listens over shm if the peer is in another container with this host's
-                // address, or has no shm.
-                let (why, unreached) = match is_local(to.ip()).then(|| connect(&ShmFabric)) {
+                // address, or has no shm. Any user can take the name of a port there, and leave callers without an
+                // answer: shm has half of the time.
+                let half = deadline.saturating_duration_since(Instant::now()) / 2;
+                let over_shm = || ShmFabric.connect_from(from, to, parameters, half);
+                let (why, unreached) = match is_local(to.ip()).then(over_shm) {
                     None => ("another host", None),
                     Some(Ok(qp)) => return Ok(chosen(qp, "the same host")),
                     Some(Err(error @ FabricError::Refused(_))) => {
                         ("the same host, where nobody listens over shm", Some(error))
+                    }
+                    Some(Err(error @ FabricError::WrongUser { .. })) => {
+                        ("the same host, where another user has the port over shm", Some(error))
+                    }
+                    Some(Err(error @ FabricError::TimedOut)) => {
+                        ("the same host, where nobody answers over shm", Some(error))
                     }
                     Some(Err(error)) => return Err(error),
                 };
@@ -122,14 +131,20 @@ fn listen_on_all(options: &ListenOptions, port: u16) -> Result<Option<AutoListen
         ..options.clone()
     };
     let shm = match ShmFabric.listen(&on(port)) {
-        Ok(shm) => shm,
+        // Any user can take the names of ports over shm, one or all: peers come over the other fabrics.
+        Err(error @ FabricError::PortHeld { .. }) => Err(error),
+        Err(error @ FabricError::PortsTaken { .. }) if port == 0 => Err(error),
         Err(FabricError::PortsTaken { .. }) => return Ok(None),
         Err(error) => return Err(error),
+        shm => shm,
     };
-    let options = on(shm.port());
-    let tcp = match TcpFabric.listen(&options) {
+    let tcp = match TcpFabric.listen(&on(shm.as_ref().map_or(port, |shm| shm.port()))) {
         Err(FabricError::PortsTaken { .. }) => return Ok(None),
         tcp => tcp,
+    };
+    let options = match (&shm, &tcp) {
+        (Ok(listener), _) | (Err(_), Ok(listener)) => on(listener.port()),
+        (Err(_), Err(_)) => on(port),
     };
     let verbs = VerbsFabric.check().and_then(|()| VerbsFabric.listen(&options));
     let (verbs, tcp) = match (verbs, tcp) {
@@ -147,14 +162,18 @@ fn listen_on_all(options: &ListenOptions, port: u16) -> Result<Option<AutoListen
         (Err(FabricError::PortsTaken { .. }), Err(_)) => return Ok(None),
         others => others,
     };
-    let (mut open, mut left_out) = (vec![shm], Vec::new());
-    for listener in [verbs, tcp] {
+    let (mut open, mut left_out) = (Vec::new(), Vec::new());
+    for listener in [shm, verbs, tcp] {
         match listener {
             Ok(listener) => open.push(listener),
-            Err(error) => left_out.push(error.to_string()),
+            Err(error) => left_out.push(error),
         }
     }
-    AutoListener::new(open, &left_out).map(Some)
+    match left_out.into_iter() {
+        // No fabric is open: the first reason is that of shm.
+        mut reasons if open.is_empty() => reasons.next().map_or(Ok(None), Err),
+        reasons => AutoListener::new(open, &reasons.map(|error| error.to_string()).collect::<Vec<_>>()).map(Some),
+    }
 }
 
 /// The listeners of one port, at least one.

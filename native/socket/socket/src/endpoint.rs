@@ -74,16 +74,18 @@ impl Polled for Attached {
         if index == EVENT && self.0.drain_event() {
             return self.handle_kick(spin);
         }
-        match self.0.handle_liveness() {
-            true => PollStep::Wait,
-            false => PollStep::Over,
+        if self.0.handle_liveness() {
+            PollStep::Wait
+        } else {
+            PollStep::Over
         }
     }
 
     fn handle_kick(&self, spin: bool) -> PollStep {
-        match self.0.attend(spin) {
-            true => PollStep::Busy,
-            false => PollStep::Wait,
+        if self.0.attend(spin) {
+            PollStep::Busy
+        } else {
+            PollStep::Wait
         }
     }
 

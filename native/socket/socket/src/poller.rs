@@ -54,7 +54,7 @@ pub enum PollStep {
     Quiet,
     /// Wait for an event.
     Wait,
-    /// The connection has ended: watch its events no more. Kicks are served until it is removed.
+    /// The connection has ended: stop watching its events. Kicks are served until it is removed.
     Over,
 }
 

@@ -7,11 +7,13 @@
 //! | the maker | [`StreamSocket::new`]; then [`crate::endpoint::Pollers::attach`] with its connection | |
 //! | a reader | [`StreamSocket::read`] | it answers [`ReadEnd::Empty`](inet_rdma_engine::connection::ReadEnd::Empty) |
 //! | | [`StreamSocket::arm_reader`], and if that is true waits | [`StreamNotifier::readable`] |
-//! | one of several writers | [`StreamSocket::send_lock`], its `write`, and `release` behind the last byte | it is blocked |
+//! | one of several writers | [`StreamSocket::send_lock`], its `write`, and `release` after the last byte | it is
+//! blocked |
 //! | | [`StreamSocket::arm_writer_in_turn`], and if that is true waits | [`StreamNotifier::writable`] |
-//! | a user that posts | [`StreamSocket::post_send`], [`StreamSocket::post_receive`], [`StreamSocket::cancel`] | [`StreamNotifier::sent`], [`StreamNotifier::received`] |
+//! | a user that posts | [`StreamSocket::post_send`], [`StreamSocket::post_receive`], [`StreamSocket::cancel`] |
+//! [`StreamNotifier::sent`], [`StreamNotifier::received`] |
 //! | a user of active mode | [`StreamSocket::set_active`] | [`StreamNotifier::passive`], [`StreamNotifier::ended`] |
-//! | either side | [`StreamSocket::finish`] behind its last write; [`StreamSocket::close`] at last | |
+//! | either side | [`StreamSocket::finish`] after its last write; [`StreamSocket::close`] at last | |
 //!
 //! [`StreamSocket::connection`] has all other calls of a connection.
 //!

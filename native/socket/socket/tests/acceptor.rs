@@ -93,7 +93,7 @@ fn a_listener_accepts_up_to_its_backlog_and_its_connections_outlive_it() {
         ShmFabric
             .connect((Ipv4Addr::LOCALHOST, port).into(), &side.parameters(), BOUND)
             .is_err(),
-        "nobody listens any more"
+        "nobody listens now"
     );
 }
 
@@ -175,7 +175,7 @@ fn a_listener_that_panics_leaves_no_port_and_its_acceptor_finds_out() {
     eventually("the peer sees the end", || {
         lost.as_ref().map_or(true, |qp| qp.check_alive().is_err())
     });
-    assert!(connect().is_err(), "nobody listens any more");
+    assert!(connect().is_err(), "nobody listens now");
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn a_listener_that_fails_leaves_no_port_and_its_acceptor_says_why() {
     eventually("the acceptor is woken", || counts.accepted.load(Ordering::Relaxed) == 1);
     assert_eq!(acceptor.accept().err(), Some(FabricError::DeviceRemoved));
     assert_eq!(counts.refused.load(Ordering::Relaxed), 0, "the failure is not a peer's");
-    assert!(connect().is_err(), "nobody listens any more");
+    assert!(connect().is_err(), "nobody listens now");
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn closing_a_port_does_not_wait_for_an_accept() {
     drop(acceptor);
     allow.send(()).expect("the listener accepts still");
     eventually("the peer sees the end", || peer.check_alive().is_err());
-    eventually("nobody listens any more", || {
+    eventually("nobody listens now", || {
         matches!(
             ShmFabric.connect(to, &side.parameters(), BOUND),
             Err(FabricError::Refused(_))

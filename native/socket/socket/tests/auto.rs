@@ -5,6 +5,7 @@
 mod support;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::process::Command;
 
 use inet_rdma_engine::local::is_local;
@@ -12,6 +13,7 @@ use inet_rdma_fabric::{Fabric, FabricError, FabricName, ListenOptions, Listener,
 use inet_rdma_fabric_shm::ShmFabric;
 use inet_rdma_fabric_tcp::TcpFabric;
 use inet_rdma_socket::auto::AutoFabric;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 use rustix::thread::UnshareFlags;
 use support::{BOUND, accept, listen, options, parameters};
 
@@ -207,4 +209,122 @@ fn another_host_is_reached_over_tcp_where_no_device_leads() {
         }
     });
     thread.join().expect("no panic");
+}
+
+const NOBODY: u32 = 65533;
+
+/// Runs it on a thread in a network namespace of its own, where one can be had.
+fn in_a_network_of_its_own(run: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::spawn(|| {
+        // SAFETY: a network namespace is the thread's own; descriptors and memory stay shared with the other threads.
+        match unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) } {
+            Err(errno) => println!("skipped: no network namespace of its own: {errno}"),
+            Ok(()) => run(),
+        }
+    });
+    thread.join().expect("no panic");
+}
+
+/// Abstract sockets of another user with the names of these ports, in the network namespace of the calling thread.
+fn taken_by_another_user(ports: std::ops::RangeInclusive<u16>, listens: bool) -> Vec<OwnedFd> {
+    let taken = std::thread::spawn(move || {
+        let nobody = rustix::process::Uid::from_raw(NOBODY);
+        rustix::thread::set_thread_res_uid(nobody, nobody, nobody).expect("root may");
+        let take = |port: u16| {
+            let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a socket");
+            let name = format!("inet_rdma/{port}");
+            let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).expect("a name");
+            rustix::net::bind(&socket, &address).expect("a free name");
+            if listens {
+                rustix::net::listen(&socket, 0).expect("it listens");
+            }
+            socket
+        };
+        ports.map(take).collect()
+    });
+    taken.join().expect("no panic")
+}
+
+#[test]
+fn a_name_that_another_user_has_leaves_the_other_fabrics() {
+    if !rustix::process::geteuid().is_root() {
+        return println!("skipped: only root can take a name as another user");
+    }
+    in_a_network_of_its_own(|| {
+        Command::new("ip")
+            .args(["link", "set", "lo", "up"])
+            .status()
+            .expect("ip");
+        for listens in [true, false] {
+            let _taken = taken_by_another_user(50000..=50000, listens);
+            let options = ListenOptions {
+                ports: 50000..=50000,
+                ..options(parameters())
+            };
+            match (ShmFabric.listen(&options).map(|_| ()), listens) {
+                (
+                    Err(FabricError::PortHeld {
+                        port: 50000,
+                        user: Some(NOBODY),
+                        pid: Some(pid),
+                    }),
+                    true,
+                ) => assert_eq!(pid, std::process::id(), "a thread of this process holds it"),
+                (
+                    Err(FabricError::PortHeld {
+                        port: 50000,
+                        user: None,
+                        pid: None,
+                    }),
+                    false,
+                ) => {}
+                (other, _) => panic!("{other:?}"),
+            }
+            let mut listener = AUTO.listen(&options).expect("over TCP");
+            assert!(
+                listener.over().contains("tcp only; port 50000 over shm is taken"),
+                "{}",
+                listener.over()
+            );
+            let to = here(&*listener);
+            let (connected, _) = meet(AUTO, to, &mut *listener);
+            let (connected, why) = connected.expect("over TCP");
+            assert_eq!(connected.fabric(), FabricName::Tcp, "{why}");
+        }
+    });
+}
+
+#[test]
+fn all_names_in_the_hands_of_another_user_leave_the_other_fabrics() {
+    if !rustix::process::geteuid().is_root() {
+        return println!("skipped: only root can take names as another user");
+    }
+    if rustix::process::getrlimit(rustix::process::Resource::Nofile).current < Some(17_000) {
+        return println!("skipped: the limit of descriptors is too low to take all names");
+    }
+    in_a_network_of_its_own(|| {
+        Command::new("ip")
+            .args(["link", "set", "lo", "up"])
+            .status()
+            .expect("ip");
+        let _taken = taken_by_another_user(49152..=65535, false);
+        let mut listener = AUTO.listen(&options(parameters())).expect("over TCP");
+        let to = here(&*listener);
+        let (connected, _) = meet(AUTO, to, &mut *listener);
+        assert_eq!(connected.expect("over TCP").0.fabric(), FabricName::Tcp);
+    });
+}
+
+#[test]
+fn a_port_of_the_own_user_is_taken() {
+    let first = listen(&ShmFabric, parameters());
+    let options = ListenOptions {
+        ports: first.port()..=first.port(),
+        ..options(parameters())
+    };
+    assert!(matches!(
+        ShmFabric.listen(&options),
+        Err(FabricError::PortsTaken { .. })
+    ));
+    assert!(matches!(AUTO.listen(&options), Err(FabricError::PortsTaken { .. })));
 }

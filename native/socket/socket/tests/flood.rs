@@ -229,7 +229,7 @@ fn a_flooded_connection_leaves_turns_to_the_others() {
     let before = flood.arms.load(Ordering::Relaxed);
     let end = Instant::now() + BOUND;
     while flood.arms.load(Ordering::Relaxed) == before {
-        assert!(Instant::now() < end, "it is not looked at any more");
+        assert!(Instant::now() < end, "it is no longer looked at");
         std::thread::yield_now();
     }
     drop(flooding);
@@ -249,7 +249,7 @@ fn unattended() -> (Arc<Conn>, Arc<Conn>, Arc<Flood>) {
     (side.connection(left), side.connection(Box::new(flooded)), flood)
 }
 
-/// A peer may go on with ticks behind the end of its stream.
+/// A peer may go on with ticks after the end of its stream.
 #[test]
 fn a_read_of_the_end_returns_though_the_peer_goes_on() {
     let (left, right, flood) = unattended();

@@ -53,7 +53,7 @@ fn read(socket: &Conn) -> Vec<u8> {
     out.iter().flat_map(bytes).collect()
 }
 
-/// Lets both sides look until nothing moves any more. Returns the arrived bytes.
+/// Lets both sides look until nothing moves. Returns the arrived bytes.
 fn run(from: &Conn, to: &Conn) -> Vec<u8> {
     let mut all = Vec::new();
     for _ in 0..1000 {

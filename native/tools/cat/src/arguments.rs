@@ -68,7 +68,7 @@ pub struct Send {
     /// Host (name, IPv4, or IPv6 in brackets) and port of the receiver
     #[arg(value_name = "HOST:PORT")]
     pub to: String,
-    /// Files to send, one behind the other as one stream; `-` is the standard input [default: -]
+    /// Files to send, one after the other as one stream; `-` is the standard input [default: -]
     pub files: Vec<PathBuf>,
     /// Leave out the checksum; the length is verified all the same
     #[arg(long)]

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use crate::failure::Failure;
 
-/// A head and the four bytes of length before it fill one cache line, so that the data behind them is aligned.
+/// A head and the four bytes of length before it fill one cache line, so that the data after them is aligned.
 pub const HEAD_BYTES: usize = 60;
 
 /// Size of the field with a packet's length, which the connection reads and writes.
@@ -115,7 +115,7 @@ impl Head {
     }
 }
 
-/// The field with the length of a packet that has `data` bytes behind the head.
+/// The field with the length of a packet that has `data` bytes after the head.
 pub fn length_of(data: usize) -> [u8; LENGTH_BYTES] {
     // Buffers are far below 4 GiB.
     u32::try_from(HEAD_BYTES + data).unwrap_or(u32::MAX).to_be_bytes()

@@ -43,7 +43,7 @@ struct Source {
     file: File,
 }
 
-/// Open files, to be read one behind the other.
+/// Open files, to be read one after the other.
 pub struct Sources(Vec<Source>);
 
 impl Sources {
@@ -97,9 +97,10 @@ impl Input {
 
 /// Opens a file by its name; `-` is this standard stream.
 pub fn open(name: &Path, standard: impl AsFd, open: impl FnOnce(&Path) -> io::Result<File>) -> Result<File, Failure> {
-    let opened = match name == Path::new("-") {
-        true => standard.as_fd().try_clone_to_owned().map(File::from),
-        false => open(name),
+    let opened = if name == Path::new("-") {
+        standard.as_fd().try_clone_to_owned().map(File::from)
+    } else {
+        open(name)
     };
     let file = opened.map_err(|error| Failure::local(format!("opening {}", name.display()), error))?;
     // Fails, without harm, if the file is no pipe, or if the user's pipes may not be so large.

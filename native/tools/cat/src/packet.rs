@@ -17,7 +17,7 @@ enum Body {
     Landed(LandingBuffer, Range<usize>),
 }
 
-/// One packet: its head, and the data behind it.
+/// One packet: its head, and the data after it.
 pub struct Packet {
     pub head: Head,
     body: Body,

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use inet_rdma_engine::connection::{Settings, ZeroCopy};
 use inet_rdma_fabric::{Fabric, FabricName, Parameters};
 use inet_rdma_fabric_fault::{FaultFabric, FaultPlan};
-use inet_rdma_records::{Cipher, KEY_BYTES, Key, Protection};
+use inet_rdma_records::{Cipher, KEY_BYTES, Key, Protection, Renewal};
 use inet_rdma_socket::auto::AutoFabric;
 use inet_rdma_socket::poller;
 use inet_rdma_stream::Limits;
@@ -221,7 +221,7 @@ impl Order {
             cipher,
             send_key: key(role)?,
             receive_key: key(peer)?,
-            rekey_bytes: u64::MAX,
+            renewal: Renewal::RAREST,
         })
     }
 

@@ -19,7 +19,7 @@ import sys
 DEADLINE_S = 20
 PAGE = 4096
 MAGIC = b"inetrdma"
-# Of fcntl(2); Python names them only since 3.12.
+# Numbers of fcntl(2); Python names them only since 3.12.
 F_ADD_SEALS = 1033
 SEALS = 1 | 2 | 4
 HEADER_BYTES = 256
@@ -38,7 +38,7 @@ def connect(port):
 
 
 def hello(
-    magic=MAGIC, version=5, slots=SLOTS, ring=RING_BYTES, key=RING_KEY, adverts=32, pad=0, address=0, tail=bytes(8)
+    magic=MAGIC, version=6, slots=SLOTS, ring=RING_BYTES, key=RING_KEY, adverts=32, pad=0, address=0, tail=bytes(8)
 ):
     return struct.pack("<8sHHIQQIHHQ", magic, version, slots, ring, key, address, 7, adverts, pad, 0) + tail
 

@@ -2,7 +2,7 @@
 
 use inet_rdma_assembly::Framing;
 
-/// The packets, each behind its header.
+/// The packets, each after its header.
 pub fn framed(framing: Framing, packets: &[Vec<u8>]) -> Vec<u8> {
     let mut stream = Vec::new();
     for packet in packets {

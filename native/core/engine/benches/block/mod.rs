@@ -31,7 +31,7 @@ impl Buffer for Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // SAFETY: by the type's invariant; nothing refers to the bytes any more.
+        // SAFETY: by the type's invariant; nothing refers to the bytes now.
         unsafe { libc::free(self.first.as_ptr().cast()) };
     }
 }

@@ -39,7 +39,7 @@ static QUEUE: Mutex<Queue> = Mutex::new(Queue {
     has_timekeeper: false,
 });
 
-/// Tells the timekeeper to look again: a connect was added, or none waits any more.
+/// Tells the timekeeper to look again: a connect was added, or none is left.
 static CHANGED: Condvar = Condvar::new();
 
 struct Queue {

@@ -18,9 +18,10 @@ use std::time::{Duration, Instant};
 
 use inet_rdma_fabric::event::Event;
 use inet_rdma_fabric::{FabricError, ListenOptions, Listener, Parameters, threads, waiting};
-use inet_rdma_fabric_shm::directory::{SharedDirectory, SocketFile, SocketName};
+use inet_rdma_fabric_shm::directory::{SharedDirectory, SocketFile};
 use inet_rdma_fabric_shm::listener::{Admission, ShmListener};
-use inet_rdma_stream::Hello;
+use inet_rdma_fabric_shm::socket_name::SocketName;
+use inet_rdma_stream::{Hello, Limits};
 use parking_lot::Mutex;
 
 use super::Attempt;
@@ -37,7 +38,8 @@ static SHARED: Mutex<Option<Arc<Shared>>> = Mutex::new(None);
 
 /// The state shared by the listener's thread and the attempts that expect peers.
 struct Shared {
-    port: u16,
+    /// The name of this process, under which it listens.
+    name: SocketName,
     expected: Mutex<Expected>,
     meeting: Mutex<Option<Meeting>>,
     /// Set when the thread has to look at the deadlines, or for another listener in a directory.
@@ -69,12 +71,20 @@ struct Expectation {
     is_met: bool,
 }
 
-/// Expects the peer whose hello has the token of `parameters`, until `deadline`. Returns the port that it must connect
+/// This side's limits in the answer to a peer of another version, which reads the version alone. Each expectation has
+/// parameters of its own.
+const LIMITS: Limits = Limits {
+    ring_bytes: 1,
+    receive_slots: Limits::RECEIVE_SLOTS_MIN,
+    adverts: 1,
+};
+
+/// Expects the peer whose hello has the token of `parameters`, until `deadline`. Returns the name that it must connect
 /// to.
 ///
 /// Err: the listener cannot be opened.
-pub(super) fn expect(parameters: &Parameters, deadline: Instant, promise: Promise) -> Result<u16, FabricError> {
-    let shared = shared(parameters)?;
+pub(super) fn expect(parameters: &Parameters, deadline: Instant, promise: Promise) -> Result<SocketName, FabricError> {
+    let shared = shared()?;
     let mut expected = shared.expected.lock();
     if let Some(error) = &expected.failed {
         return Err(error.clone());
@@ -95,7 +105,7 @@ pub(super) fn expect(parameters: &Parameters, deadline: Instant, promise: Promis
     if is_earlier {
         shared.changed.set();
     }
-    Ok(shared.port)
+    Ok(shared.name.clone())
 }
 
 /// Cancels the expectation of the peer with this token: it is refused from now on.
@@ -106,13 +116,21 @@ pub(super) fn forget(token: u64) {
 }
 
 impl Attempt {
+    /// The name of this process in its network namespace, the same until it ends. The process accepts connections there
+    /// from now on, and refuses them when the VM crashes.
+    ///
+    /// Err: the listener cannot be opened.
+    pub fn own_name() -> Result<SocketName, FabricError> {
+        shared().map(|shared| shared.name.clone())
+    }
+
     /// The name of the socket file in a shared directory by which the peers of [`Self::expect_shm`] find this process,
     /// too. The file is made at the first call, and again when it has vanished; it stays until
     /// [`Self::leave_directory`].
     ///
     /// Waits for the file system. Err: the directory is refused, or the listener cannot be opened.
-    pub fn expect_in(directory: &SharedDirectory, parameters: &Parameters) -> Result<SocketName, FabricError> {
-        let shared = shared(parameters)?;
+    pub fn expect_in(directory: &SharedDirectory) -> Result<SocketName, FabricError> {
+        let shared = shared()?;
         let before = {
             let slot = shared.meeting.lock();
             let here = slot.as_ref().filter(|meeting| meeting.directory == *directory);
@@ -123,7 +141,7 @@ impl Attempt {
                 return Ok(file.name.clone());
             }
         }
-        let (listener, file) = directory.listen(&options(parameters))?;
+        let (listener, file) = directory.listen(&options())?;
         let name = file.name.clone();
         let made = Meeting {
             directory: directory.clone(),
@@ -162,8 +180,8 @@ impl Attempt {
     }
 
     /// Makes a socket file in the directory and removes it, to find out whether that works. Waits for the file system.
-    pub fn check_directory(directory: &SharedDirectory, parameters: &Parameters) -> Result<(), FabricError> {
-        directory.check(&options(parameters))
+    pub fn check_directory(directory: &SharedDirectory) -> Result<(), FabricError> {
+        directory.check(&options())
     }
 }
 
@@ -174,25 +192,25 @@ impl Meeting {
     }
 }
 
-fn options(parameters: &Parameters) -> ListenOptions {
+fn options() -> ListenOptions {
     ListenOptions {
         address: None,
         ports: 0..=0,
         backlog: BACKLOG,
         hello_timeout: HELLO_TIMEOUT,
-        parameters: *parameters,
+        parameters: Parameters::of(LIMITS),
     }
 }
 
-fn shared(parameters: &Parameters) -> Result<Arc<Shared>, FabricError> {
+fn shared() -> Result<Arc<Shared>, FabricError> {
     let mut slot = SHARED.lock();
     if let Some(shared) = &*slot {
         return Ok(Arc::clone(shared));
     }
-    let listener = ShmListener::listen(&options(parameters))?;
+    let (listener, name) = ShmListener::listen_named(&options())?;
     let changed = Event::new()?;
     let shared = Arc::new(Shared {
-        port: listener.port(),
+        name,
         expected: Mutex::default(),
         meeting: Mutex::default(),
         changed,

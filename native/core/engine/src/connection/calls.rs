@@ -80,7 +80,7 @@ impl Connection {
         });
     }
 
-    /// Adds an expected read of exactly `bytes` bytes, or with 0 of any size, behind the others. Its bytes can land in
+    /// Adds an expected read of exactly `bytes` bytes, or with 0 of any size, after the others. Its bytes can land in
     /// buffers of exactly that size.
     pub fn expect_read(&self, bytes: usize) {
         self.core.lock().landing.expected.push(bytes);

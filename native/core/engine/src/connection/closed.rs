@@ -2,7 +2,7 @@
 
 use inet_rdma_assembly::AssemblyError;
 use inet_rdma_fabric::{FabricError, Misbehaviour};
-use inet_rdma_records::{UsedUp, Violation};
+use inet_rdma_records::Violation;
 
 /// The connection has ended, or, for a write, this side's stream. The reason stays in the core: it is larger than the
 /// other results of a read or a write, each step of which would move it.
@@ -36,18 +36,15 @@ pub enum Closed {
     /// A process died in the middle of a send, so the rest of its packet cannot follow.
     #[error("a process died in the middle of a send")]
     HalfSent,
-    /// This side's key may seal no more, and the user has given no next key.
-    #[error(transparent)]
-    KeyUsedUp(#[from] UsedUp),
-    /// The connection that brings new keys has ended.
-    #[error("the connection that brings new keys has ended")]
-    NoNewKeys,
+    /// The TLS connection on which the stream began has ended.
+    #[error("the TLS connection of the stream has ended")]
+    TlsGone,
     /// This side lacks memory for a packet of this size in bytes.
     #[error("no memory for a packet of {0} bytes")]
     NoMemory(usize),
 }
 
-/// How the peer broke the rules of what a connection carries: packets, and keys for it.
+/// How the peer broke the rules of what a connection carries: packets, and the TLS connection on which it began.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ContentsViolation {
     /// It announced a packet larger than allowed.
@@ -58,9 +55,9 @@ pub enum ContentsViolation {
         /// The option `packet_max_bytes`.
         max: usize,
     },
-    /// Over the connection that brings new keys it sent something else, or a key out of turn.
-    #[error("over the connection that brings new keys it sent something else, or a key out of turn")]
-    KeyMessage,
+    /// It sent bytes over the TLS connection on which the stream began, after the settlement.
+    #[error("it sent bytes over the TLS connection of the stream")]
+    TlsBytes,
 }
 
 impl From<FabricError> for Closed {

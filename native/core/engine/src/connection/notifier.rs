@@ -51,9 +51,6 @@ pub trait Notifier: Send + Sync + 'static {
     /// [`super::Connection::arm_reader`] reads again, a writer that has called [`super::Connection::arm_writer`] writes
     /// again. Called with no lock held.
     fn wake(&self, woken: Woken, caller: Caller);
-    /// A sealed connection's key nears its limit: [`super::Connection::rekey_sending`] with the next one. Told once
-    /// for each key, with locks held: it must not call the connection.
-    fn key_due(&self) {}
     /// The connection is over, for this side or the peer. Told once, with locks held: it must not call the connection.
     fn over(&self) {}
 }

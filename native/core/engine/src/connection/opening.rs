@@ -61,9 +61,10 @@ impl Connection {
         let remote = hello.limits();
         let stream = Stream::new(settings.mode, limits, remote, hello.ring)
             .map_err(|error| Closed::PeerMisbehaved(error.into()))?;
-        let source = match qp.capabilities().pins {
-            true => Source::Pinned,
-            false => Source::Mapped,
+        let source = if qp.capabilities().pins {
+            Source::Pinned
+        } else {
+            Source::Mapped
         };
         let landing = LandingMemory::new(
             source,
@@ -92,9 +93,10 @@ impl Connection {
             Safeguard::Trust | Safeguard::None => usize::MAX,
         };
         let landing = LandingBuffers::new(landing, policy, closed_bytes);
-        let polled_by = match settings.busy {
-            true => PolledBy::Thread,
-            false => PolledBy::Nobody,
+        let polled_by = if settings.busy {
+            PolledBy::Thread
+        } else {
+            PolledBy::Nobody
         };
         let core = Core::new(stream, ring, landing, record_state, polled_by);
         Ok(Arc::new_cyclic(|this: &Weak<Self>| Self {

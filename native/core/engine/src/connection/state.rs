@@ -10,8 +10,8 @@ mod tally;
 mod writer;
 
 pub(crate) use self::core::{COPIED_AT_ONCE_BYTES, Core, End, POLL_BATCH, PolledBy, saturating_u32};
-pub(crate) use self::records::Records;
 pub use self::records::Sealed;
+pub(crate) use self::records::{RecordSealer, Records};
 pub(crate) use self::ring_memory::RingMemory;
 pub use self::shared::Connection;
 pub(crate) use self::tally::Tally;

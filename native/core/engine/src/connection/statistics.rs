@@ -6,7 +6,7 @@ use inet_rdma_fabric::Safeguard;
 use inet_rdma_stream::Counters;
 
 use super::landing::LandingState;
-use super::state::Connection;
+use super::state::{Connection, Sealed};
 
 /// Counts of one connection since its start.
 #[derive(Debug, Clone, Copy)]
@@ -93,5 +93,21 @@ impl Connection {
             landing_memory_bytes: core.landing.memory.bytes() as u64,
             ring_memory_bytes: (self.qp.memory().bytes() + core.ring.bytes()) as u64,
         }
+    }
+}
+
+impl Connection {
+    /// The state of the seals. None: the stream is plain.
+    pub fn sealed_by(&self) -> Option<Sealed> {
+        let records = self.records.as_ref()?;
+        let (cipher, usage) = {
+            let sealer = records.sealer.lock();
+            (sealer.sealer.cipher(), sealer.sealer.usage())
+        };
+        Some(Sealed {
+            cipher,
+            usage,
+            receive_generation: records.opener.lock().generation(),
+        })
     }
 }

@@ -44,7 +44,7 @@ impl Messages {
         gather
     }
 
-    /// As [`Self::gather`], behind what is in `gather`.
+    /// As [`Self::gather`], after what is in `gather`.
     #[inline]
     pub fn add_to<'a>(&'a self, gather: &mut Gather<'a>, with_headers: bool) {
         for (header, body) in self.headers.iter().zip(&self.bodies) {

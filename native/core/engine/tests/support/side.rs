@@ -11,7 +11,7 @@ use inet_rdma_engine::VerbsFabric;
 use inet_rdma_engine::connection::{Connection, Notifier, ReadHalf, Settings, WriteHalf, ZeroCopy};
 use inet_rdma_fabric::{Fabric, ListenOptions, Listener, Parameters, QueuePair};
 use inet_rdma_fabric_shm::ShmFabric;
-use inet_rdma_records::{Cipher, KEY_BYTES, Key, Protection};
+use inet_rdma_records::{Cipher, KEY_BYTES, Key, Protection, Renewal};
 use inet_rdma_stream::{Limits, Mode};
 
 /// Nothing that works takes as long as this; whatever takes longer hangs.
@@ -40,18 +40,18 @@ pub struct Keys {
     pub cipher: Cipher,
     pub send: [u8; KEY_BYTES],
     pub receive: [u8; KEY_BYTES],
-    pub rekey_bytes: u64,
+    pub renewal: Renewal,
 }
 
 impl Keys {
-    /// Of the side that connects, then of the side that accepts.
+    /// The keys of the side that connects, then of the side that accepts.
     pub fn pair(cipher: Cipher) -> [Keys; 2] {
         let (there, back) = ([7; KEY_BYTES], [9; KEY_BYTES]);
         [(there, back), (back, there)].map(|(send, receive)| Keys {
             cipher,
             send,
             receive,
-            rekey_bytes: u64::MAX,
+            renewal: Renewal::RAREST,
         })
     }
 
@@ -60,7 +60,7 @@ impl Keys {
             cipher: self.cipher,
             send_key: key(self.send),
             receive_key: key(self.receive),
-            rekey_bytes: self.rekey_bytes,
+            renewal: self.renewal,
         }
     }
 }

@@ -2,7 +2,6 @@
 
 #![allow(dead_code, reason = "no test uses all of it")]
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use inet_rdma_engine::connection::{Caller, Notifier, Woken};
@@ -27,18 +26,12 @@ impl Wakes {
 pub struct Signal {
     wakes: Mutex<Wakes>,
     changed: Condvar,
-    is_key_due: AtomicBool,
 }
 
 impl Signal {
     /// The notifications since the last call.
     pub fn take(&self) -> Wakes {
         std::mem::take(&mut self.wakes.lock())
-    }
-
-    /// Whether the sending key was said to near its limit since the last call.
-    pub fn take_key_due(&self) -> bool {
-        self.is_key_due.swap(false, Ordering::Relaxed)
     }
 
     pub fn wait(&self, who: impl Fn(&mut Wakes) -> &mut bool, what: &str) {
@@ -57,9 +50,5 @@ impl Notifier for Signal {
         wakes.reader |= woken.reader;
         wakes.writer |= woken.writer;
         self.changed.notify_all();
-    }
-
-    fn key_due(&self) {
-        self.is_key_due.store(true, Ordering::Relaxed);
     }
 }

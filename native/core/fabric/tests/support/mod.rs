@@ -14,8 +14,21 @@ use inet_rdma_stream::{CONTROL_BYTES, Limits, Notice, RemoteAddress};
 pub use post::Post;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-/// Nothing that works takes as long as this; whatever takes longer hangs.
-pub const BOUND: Duration = Duration::from_secs(20);
+/// Nothing that works takes as long as this, in a virtual machine beside other work either; whatever takes longer
+/// hangs.
+pub const BOUND: Duration = Duration::from_secs(90);
+
+/// So often a loop that waits only lets other threads run; then it sleeps between two looks, as an emulated processor
+/// has no time for threads that poll.
+const YIELDS: u32 = 1000;
+const PAUSE: Duration = Duration::from_millis(1);
+
+fn pause(looks: u32) {
+    match looks {
+        ..YIELDS => std::thread::yield_now(),
+        YIELDS.. => std::thread::sleep(PAUSE),
+    }
+}
 
 /// An address of an RDMA device of this machine, for the tests of the verbs fabric.
 const VERBS_ADDRESS: &str = "INET_RDMA_TEST_VERBS";
@@ -140,12 +153,14 @@ pub fn pair(fabric: &dyn Fabric) -> (Box<dyn QueuePair>, Box<dyn QueuePair>) {
 /// Polls until something has come.
 pub fn poll_some(queue_pair: &dyn QueuePair, out: &mut [Completion]) -> usize {
     let end = Instant::now() + BOUND;
+    let mut looks = 0;
     loop {
         match queue_pair.poll(out).expect("an honest peer") {
             0 => assert!(Instant::now() < end, "nothing came"),
             some => return some,
         }
-        std::thread::yield_now();
+        pause(looks);
+        looks += 1;
     }
 }
 
@@ -195,9 +210,11 @@ pub fn await_end(queue_pair: &dyn QueuePair) -> FabricError {
 /// Waits on a condition that other threads or processes bring about.
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let end = Instant::now() + BOUND;
+    let mut looks = 0;
     while !condition() {
         assert!(Instant::now() < end, "still not so: {what}");
-        std::thread::yield_now();
+        pause(looks);
+        looks += 1;
     }
 }
 

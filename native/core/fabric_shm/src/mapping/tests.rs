@@ -23,7 +23,7 @@ fn where_the_kernel_limits_commitments_all_pages_are_reserved() {
     assert_eq!(held_bytes(&file), expected);
 }
 
-/// A file system that is too small refuses as a kernel does that commits no more.
+/// A file system that is too small refuses as a kernel does that commits no further memory.
 #[test]
 fn a_refused_reservation_says_what_to_do() {
     let total = rustix::fs::statvfs("/dev/shm").map_or(0, |system| system.f_blocks * system.f_frsize);

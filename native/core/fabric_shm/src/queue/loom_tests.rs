@@ -207,7 +207,7 @@ fn loom_a_transfers_bytes_are_visible_with_its_notice() {
             producing.0.push(&notice(8));
         });
         assert_eq!(shared.0.take(1), [notice(8)]);
-        // SAFETY: the notice has come, so the producer writes no more; loom reports it if that is wrong.
+        // SAFETY: the notice has come, so the producer no longer writes; loom reports it if that is wrong.
         assert_eq!(shared.1.with(|bytes| unsafe { *bytes }), 42);
         thread.join().unwrap();
     });

@@ -11,7 +11,7 @@ fn a_producer_is_ahead_until_the_consumer_has_taken_its_entries() {
     }
     assert!(producer.is_ahead(held.queue(), 3));
     pop(&consumer, held.queue(), |_, _| true).expect("an honest entry");
-    assert!(producer.is_ahead(held.queue(), 3), "the consumer has not told of it");
+    assert!(producer.is_ahead(held.queue(), 3), "the consumer has not published it");
     consumer.release(held.queue());
     assert!(!producer.is_ahead(held.queue(), 3));
     assert!(producer.is_ahead(held.queue(), 2));

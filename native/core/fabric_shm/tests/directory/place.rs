@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use inet_rdma_fabric_shm::directory::SocketName;
+use inet_rdma_fabric_shm::socket_name::SocketName;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 
 /// A directory that is removed with all its files when the value is dropped.

@@ -7,7 +7,7 @@ use inet_rdma_verbs::qp::{Operation, Source};
 use super::{Outlet, SendQueue, key_of};
 
 impl SendQueue {
-    /// Posts a signalled request behind all that is under way: its completion lets [`Self::is_over`] see the end of
+    /// Posts a signalled request after all that is under way: its completion lets [`Self::is_over`] see the end of
     /// them.
     pub(crate) fn post_end_marker(&mut self, outlet: &Outlet<'_>, target: RemoteAddress) {
         if !self.is_over(outlet) && self.post_nothing(outlet, target).is_none() {

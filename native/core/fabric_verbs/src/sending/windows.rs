@@ -49,7 +49,7 @@ impl SendQueue {
     }
 
     /// True if no work request that is under way, or waits for a place, may name a window of the area. Otherwise asks
-    /// for a signal behind that request, so that a later call finds it complete. `target` is somewhere in the peer's
+    /// for a signal after that request, so that a later call finds it complete. `target` is somewhere in the peer's
     /// memory.
     pub(crate) fn has_done_with(&mut self, outlet: &Outlet<'_>, area: &WindowArea, target: RemoteAddress) -> bool {
         self.catch_up(outlet);

@@ -6,7 +6,7 @@ use crate::ring::RingSpan;
 use crate::wire::NewRing;
 
 impl Stream {
-    /// Posts a receive, behind the others: offers a buffer of 1 to [`crate::TRANSFER_BYTES_MAX`] bytes.
+    /// Posts a receive, after the others: offers a buffer of 1 to [`crate::TRANSFER_BYTES_MAX`] bytes.
     ///
     /// The peer may write into the buffer until an [`crate::Arrival::Direct`] with `done` or [`Self::withdraw`] names
     /// it.
@@ -36,7 +36,7 @@ impl Stream {
         self.receiver.unread
     }
 
-    /// Bytes from the next one to read up to the end of its ring, some of which may not have arrived.
+    /// Bytes from the next one to read up to the end of its ring, some of which might not have arrived.
     #[must_use]
     #[inline]
     pub fn ring_to_end(&self) -> u32 {
@@ -100,7 +100,7 @@ impl Stream {
     }
 
     /// Tells a waiting peer that the caller offers no buffer for now. Call it when the caller has read everything and
-    /// has no buffer, or reads no more for now. Does nothing while a receive is advertised or may be, or if the peer
+    /// has no buffer, or does not read for now. Does nothing while a receive is advertised or may be, or if the peer
     /// does not wait.
     #[inline]
     pub fn pass(&mut self) {

@@ -88,7 +88,7 @@ fn end_fairly(world: &mut World, setup: &Setup) {
             one_turn(world, setup, side);
         }
     }
-    panic!("nothing moves any more: {world:?}");
+    panic!("nothing moves: {world:?}");
 }
 
 fn one_turn(world: &mut World, setup: &Setup, side: usize) {

@@ -22,7 +22,7 @@ pub struct FilledReceive {
     fill: bool,
 }
 
-/// The memory of a ring, from the moment that the peer is told of it to the last byte that is read out of it.
+/// The memory of a ring, from the moment that the peer learns of it to the last byte that is read out of it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct RingMemory {
     key: u64,
@@ -60,7 +60,7 @@ pub struct Side {
     pub sent: u64,
     pub read: u64,
     pub finished: bool,
-    /// The caller has closed the connection: nothing is sent from here or arrives here any more.
+    /// The caller has closed the connection: from now on nothing is sent from here or arrives here.
     pub closed: bool,
     pub ticks: u8,
     /// Number of credit messages since the last other event of this side.
@@ -258,7 +258,7 @@ impl Side {
         Ok(true)
     }
 
-    /// Returns a buffer to the caller. The peer must not have written more bytes than it has told of.
+    /// Returns a buffer to the caller. The peer must not have written more bytes than it has announced.
     fn release(&mut self, place: usize) -> Result<(), Broken> {
         let posted = self.posted.remove(place).ok_or(Broken::WrongReceive)?;
         let cells = &mut self.buffers[posted.buffer];

@@ -99,7 +99,7 @@ pub enum Broken {
     Order,
     /// A direct transfer arrived before ring bytes of an earlier place were read.
     Overtaken,
-    /// A write into memory that the peer may not touch (any more).
+    /// A write into memory that the peer must not touch, or must no longer touch.
     NotTheirs,
     /// More written into the ring than it holds, or over its end.
     RingOverflow,

@@ -10,7 +10,7 @@ const DIRECT: u32 = 1 << 31;
 /// The 32 bits that announce a transfer: its kind and its number of bytes.
 ///
 /// An indirect notice of 0 bytes is a *mark*, the answer to [`super::ControlBody::Recall`] and
-/// [`super::ControlBody::Ring`]: the sender holds no advertisement any more, and writes into the announced ring from
+/// [`super::ControlBody::Ring`]: the sender holds no advertisement now, and writes into the announced ring from
 /// now on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Notice {

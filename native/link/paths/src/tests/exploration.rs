@@ -19,7 +19,9 @@ const BOTH: [Path; 2] = [Path::Tcp, Path::QueuePair];
 struct Host {
     /// Since when it owes an answer.
     owes: Option<u8>,
+    /// The last time that anything came, and that an answer did.
     heard: Option<u8>,
+    answered: Option<u8>,
     /// Somebody waited for an answer, or a look has found that one is owed.
     is_active: bool,
     /// The node has suspected the path.
@@ -45,6 +47,8 @@ enum Action {
     Answer(Path),
     /// All but the last write is answered.
     AnswerSome(Path),
+    /// The peer sends something by itself.
+    Hear(Path),
     Timer,
     Pass,
     Lose(Path),
@@ -78,21 +82,25 @@ impl World {
         host.is_active |= host.owes.is_some();
         let look = Look {
             heard: host.heard.map_or(Duration::from_secs(3600), since),
+            answered: host.answered.map_or(Duration::from_secs(3600), since),
             debt: host.owes.map_or(Debt::Nothing, |at| Debt::Owed {
                 owed: if tells { since(at) } else { Duration::ZERO },
                 due: Duration::ZERO,
             }),
         };
-        let (owes, heard, is_told) = (host.owes, host.heard, host.is_told);
+        let (owes, heard, answered, is_told) = (host.owes, host.heard, host.answered, host.is_told);
         let before = self.paths.is_suspected(path);
         self.paths.handle_look(path, now, look);
         let after = self.paths.is_suspected(path);
         let is_long = |at: Option<u8>, steps| at.is_none_or(|at| step - at >= steps);
-        if after && !before && (owes.is_none() || !is_long(owes, PATIENCE / 2) || !is_long(heard, PATIENCE)) {
+        if after && !before && (owes.is_none() || !is_long(owes, PATIENCE / 2) || !is_long(answered, PATIENCE)) {
             self.broken = Some("suspected although it has answered in time");
         }
         if before && !after && is_told && heard.is_none() {
             self.broken = Some("trusted without an answer");
+        }
+        if before && !after && !is_told && owes.is_some() && answered.is_none() {
+            self.broken = Some("trusted although it has never answered");
         }
         if !after {
             if let Some(host) = self.host(path) {
@@ -101,7 +109,7 @@ impl World {
         }
     }
 
-    fn write(&mut self, path: Path, is_loud: bool, tells: bool) {
+    fn write(&mut self, path: Path, is_awaited: bool, tells: bool) {
         if self.hosts[path as usize].is_none() {
             return;
         }
@@ -111,12 +119,12 @@ impl World {
         let (now, step) = (self.now(), self.step);
         if let Some(host) = self.host(path) {
             host.owes.get_or_insert(step);
-            host.is_active |= is_loud;
+            host.is_active |= is_awaited;
         }
-        match is_loud {
-            true if self.paths.wants_loud(path) => self.paths.handle_loud(path, now),
-            true => {}
-            false => self.paths.handle_quiet(path),
+        if !is_awaited {
+            self.paths.handle_tick_written(path);
+        } else if self.paths.wants_data_written(path) {
+            self.paths.handle_data_written(path, now);
         }
     }
 
@@ -136,8 +144,13 @@ impl World {
             Action::Tick(path) => self.write(path, false, tells),
             Action::Answer(path) | Action::AnswerSome(path) => {
                 if let Some(host) = self.host(path).filter(|host| host.owes.is_some()) {
-                    host.heard = Some(step);
+                    (host.heard, host.answered) = (Some(step), Some(step));
                     host.owes = (action == Action::AnswerSome(path)).then_some(step);
+                }
+            }
+            Action::Hear(path) => {
+                if let Some(host) = self.host(path) {
+                    host.heard = Some(step);
                 }
             }
             Action::Timer => self.fire(tells),
@@ -154,7 +167,7 @@ impl World {
             }
             Action::Suspect => {
                 let now = self.now();
-                self.paths.suspect(now);
+                self.paths.hold_writes(now);
                 for host in self.hosts.iter_mut().flatten() {
                     (host.is_told, host.heard) = (true, None);
                 }
@@ -167,9 +180,9 @@ impl World {
         let is_suspected = BOTH.iter().any(|&path| self.paths.is_suspected(path));
         match self.paths.poll_notice() {
             Some(Notice::Trusted) if is_suspected || !self.is_told_suspected => {
-                self.broken = Some("told of trust without a suspicion, or before its end");
+                self.broken = Some("reported trust without a suspicion, or before its end");
             }
-            Some(Notice::Suspected) if !is_suspected => self.broken = Some("told of a suspicion that is over"),
+            Some(Notice::Suspected) if !is_suspected => self.broken = Some("reported a suspicion that is over"),
             Some(_) => self.is_told_suspected = is_suspected,
             None if is_suspected != self.is_told_suspected => self.broken = Some("a suspicion that is not told"),
             None => {}
@@ -196,9 +209,10 @@ impl World {
             world.fire(exploration.tells);
             world.check();
             let mut suspected = BOTH.into_iter().filter(|&path| world.hosts[path as usize].is_some());
-            let is_over = match answers {
-                true => suspected.all(|path| !world.paths.is_suspected(path)),
-                false => suspected.all(|path| world.paths.is_suspected(path)),
+            let is_over = if answers {
+                suspected.all(|path| !world.paths.is_suspected(path))
+            } else {
+                suspected.all(|path| world.paths.is_suspected(path))
             };
             if world.broken.is_some() || is_over {
                 return world.broken.is_none();
@@ -248,6 +262,10 @@ impl Model for Exploration {
                     Action::Lose(path),
                 ]),
                 None => actions.push(Action::Resume(path)),
+            }
+            // Each of two paths has the same watch as one alone.
+            if self.paths.len() == 1 {
+                actions.push(Action::Hear(path));
             }
         }
     }

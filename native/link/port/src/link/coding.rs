@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use inet_rdma_path_tcp::{Compression, Protection, SealState};
-use inet_rdma_records::{Cipher, Key};
+use inet_rdma_records::{Cipher, Key, Renewal};
 use inet_rdma_session::Role;
 
 use super::Link;
@@ -58,17 +58,19 @@ impl Link {
         }
         let [number] = fields.array()?;
         let (rekey_bytes, rekey_seconds) = (fields.u64()?, fields.u32()?);
-        let (own, peer) = match self.session.role() {
+        let (own, peer) = match self.state.session().role() {
             Role::Initiator => (Role::Initiator, Role::Acceptor),
             Role::Acceptor => (Role::Acceptor, Role::Initiator),
         };
         let key = |from| Key::new(&*self.secret.of_direction(from, fields.0));
         Some(Some(Protection {
             cipher: cipher(number)?,
-            send: key(own)?,
-            receive: key(peer)?,
-            rekey_bytes,
-            rekey_after: (rekey_seconds > 0).then(|| Duration::from_secs(rekey_seconds.into())),
+            send_key: key(own)?,
+            receive_key: key(peer)?,
+            renewal: Renewal {
+                bytes: rekey_bytes,
+                age: (rekey_seconds > 0).then(|| Duration::from_secs(rekey_seconds.into())),
+            },
         }))
     }
 

@@ -2,7 +2,7 @@
 
 use bytes::buf::UninitSlice;
 
-use super::{ACKNOWLEDGED_BYTES, Event, QueuePairId, Route, Session, Source, TCP, WINDOW_BYTES};
+use super::{ACKNOWLEDGED_BYTES, Event, QueuePairId, Route, Session, Source, TCP};
 use crate::frame::{CONTRADICTION, Header, Kind};
 use crate::inbound::{Memory, Said, Sink};
 use crate::position::Position;
@@ -54,6 +54,7 @@ impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
                 Some(Said::Message(Kind::Echoed, message)) => {
                     self.events.push_back(Event::Echoed(parse_number(&message)?));
                 }
+                Some(Said::Message(Kind::Window, message)) => self.handle_window(parse_number(&message)?)?,
                 Some(Said::Message(_, message)) => self.events.push_back(Event::Control(message)),
             }
         }
@@ -67,9 +68,10 @@ impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
         if bytes >= ACKNOWLEDGED_BYTES {
             self.pending.acknowledgement = true;
         }
-        match bytes > WINDOW_BYTES && self.source == Source::Tcp {
-            true => Err(Violation::Window(bytes)),
-            false => Ok(()),
+        if bytes > self.taken_bytes_max() && self.source == Source::Tcp {
+            Err(Violation::Window(bytes))
+        } else {
+            Ok(())
         }
     }
 
@@ -96,7 +98,7 @@ impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
         }
     }
 
-    /// Releases the log before this position, but no bytes that are being sent again. Behind a resume the peer
+    /// Releases the log before this position, but no bytes that are being sent again. After a resume the peer
     /// acknowledges bytes that it receives a second time, while the frame that brings them still needs them.
     pub(super) fn sent_again(&self) -> Position {
         match self.route {
@@ -109,7 +111,7 @@ impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
         let (path, mark) = parse_move(message).ok_or(Violation::Frame)?;
         let is_between_packets = self.inbound.is_between_packets();
         match self.source {
-            // Behind a resume. Bytes that a queue pair has brought since this side told its standing come again.
+            // After a resume. Bytes that a queue pair has brought since this side told its standing come again.
             Source::Tcp if path == TCP && (mark == self.received() || mark < self.received() && is_between_packets) => {
                 self.inbound.skip(self.received() - mark);
                 Ok(())
@@ -123,7 +125,7 @@ impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
                 self.events.push_back(Event::Returned);
                 Ok(())
             }
-            // Behind a resume the frame comes a second time.
+            // After a resume the frame comes a second time.
             Source::Queue(known) if known == path && mark <= self.received() => Ok(()),
             Source::Tcp if path != TCP && mark == self.received() && is_between_packets => {
                 self.source = Source::Queue(path);

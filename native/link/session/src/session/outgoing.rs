@@ -31,7 +31,7 @@ impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
         self.append_rest(add);
     }
 
-    /// The rest of a packet, behind [`Self::handle_passed`].
+    /// The rest of a packet, after [`Self::handle_passed`].
     pub fn append_rest(&mut self, add: impl FnOnce(&mut Log<H>)) {
         add(&mut self.log);
         if matches!(self.route, Route::Queue { .. }) {

@@ -1,6 +1,6 @@
 //! Paths: made, changed, lost and resumed.
 
-use super::{Path, Pending, QueuePairId, Role, Route, Session, Source, Standing, Unit};
+use super::{Path, Pending, QueuePairId, Role, Route, Session, Source, Standing, Unit, WINDOW_BYTES_FIRST};
 use crate::frame::{CONTRADICTION, Kind};
 use crate::inbound::Memory;
 use crate::position::Position;
@@ -58,7 +58,7 @@ impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
         };
         let is_turn = match self.role {
             Role::Initiator => self.source != Source::Tcp,
-            Role::Acceptor => self.path.is_some_and(|path| path.peer_has_left),
+            Role::Acceptor => self.peer_has_left_queue(),
         };
         let has_arrived = self.heard >= self.log.end() && self.tcp.position() >= mark;
         if !is_turn || !has_arrived || self.standing.is_some() || self.pending.move_to_queue {
@@ -73,7 +73,12 @@ impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
 
     /// Whether both sides have gone back to the TCP connection from the queue pair that this side has.
     pub fn has_left_queue(&self) -> bool {
-        self.route == Route::Tcp && self.path.is_some_and(|path| path.peer_has_left)
+        self.route == Route::Tcp && self.peer_has_left_queue()
+    }
+
+    /// Whether the peer has sent over the queue pair that this side has, and has gone back to the TCP connection.
+    pub fn peer_has_left_queue(&self) -> bool {
+        self.path.is_some_and(|path| path.peer_has_left)
     }
 
     /// Makes the next frame for the TCP connection acknowledge the bytes that have arrived.
@@ -97,11 +102,18 @@ impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
         self.unit = Unit::default();
         self.inbound.reset_frame();
         self.peer_end = None;
+        // The next connection begins with the first window until the peer tells its own.
+        self.peer_window = WINDOW_BYTES_FIRST;
         self.pending = Pending {
             end: self.ends,
             move_to_queue: self.pending.move_to_queue,
             ..Pending::default()
         };
+    }
+
+    /// The greatest number of an attempt to resume; 0: there was none.
+    pub fn attempt(&self) -> u64 {
+        self.attempt
     }
 
     /// The number of the next attempt of this side.
@@ -120,7 +132,12 @@ impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
     /// Whether an attempt of the peer with this number may still succeed. An attempt of this side may not: a wrong
     /// address has led it to this side's own listener.
     pub fn accepts(&self, attempt: u64) -> bool {
-        self.is_newer(attempt) && attempt & 1 != self.parity()
+        self.is_newer(attempt) && !self.is_own(attempt)
+    }
+
+    /// Whether an attempt with this number is one of this side.
+    pub fn is_own(&self, attempt: u64) -> bool {
+        attempt > 0 && attempt & 1 == self.parity()
     }
 
     /// Whether an attempt with this number may still succeed.
@@ -227,6 +244,7 @@ impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
             .seek(from.max(self.log.start()))
             .ok_or(Some(Violation::Position))?;
         self.pending.begin_on_tcp = self.route == Route::Tcp;
+        self.pending.window = self.told_window.is_some();
         // The peer's frame with the acknowledgement may be lost.
         self.pending.acknowledgement = self.received() != self.told;
         // The peer's window begins at the standing of this side, or behind it.

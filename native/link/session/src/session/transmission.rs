@@ -37,16 +37,11 @@ impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
 
     /// Bytes of the stream that are for the TCP connection and wait for it.
     pub fn tcp_bytes(&self) -> usize {
-        let limit = match self.route {
-            Route::Tcp => self.log.end(),
-            Route::Queue { mark, .. } => mark,
-        };
-        limit - self.tcp.position()
-    }
-
-    /// Bytes of the stream that the window leaves to the TCP connection.
-    fn window_left(&self) -> usize {
-        self.window.saturating_sub(self.tcp.position() - self.log.start())
+        match self.route {
+            Route::Tcp => self.log.end() - self.tcp.position(),
+            // After a resume TCP stands at the log's start, which is beyond a mark that the peer has passed.
+            Route::Queue { mark, .. } => mark.saturating_since(self.tcp.position()),
+        }
     }
 
     /// Whether there are bytes of the stream that the TCP connection may take now.
@@ -66,6 +61,9 @@ impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
         }
         self.unit.head.clear();
         self.unit.head_sent = 0;
+        if std::mem::take(&mut self.pending.window) {
+            self.frame(Kind::Window, &(self.taken_bytes_max() as u64).to_be_bytes());
+        }
         if std::mem::take(&mut self.pending.tick) {
             self.frame(Kind::Tick, &[]);
         }
@@ -88,6 +86,7 @@ impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
             self.header(Kind::Data, bytes);
             self.unit.data_left = bytes;
         } else {
+            self.use_of_window.is_full |= wanted > 0;
             let moves = self.pending.move_to_queue && wanted == 0;
             if let (true, Route::Queue { path, mark }, Some(_)) = (moves, self.route, self.path) {
                 self.move_frame(path, mark);
@@ -140,6 +139,7 @@ impl<H: AsRef<[u8]>, L: Memory> Session<H, L> {
         self.unit.data_left -= data;
         self.log.advance(&mut self.tcp, data);
         self.sent = self.sent.max(self.tcp.position());
+        self.note_under_way();
         if self.heard > self.log.start() {
             // Bytes that are sent again: the peer has acknowledged them, and does not do so once more.
             self.release(self.heard.min(self.sent_again()));

@@ -99,13 +99,14 @@ impl Model for Exploration {
             never!("the end comes before a packet", Broken::EarlyEnd),
             never!("a queue pair is closed that one side has not left", Broken::EarlyClose),
             never!("an event without a cause", Broken::Event),
+            never!("more is sent than the peer takes", Broken::Window),
             never!("a deadlock", Broken::Stuck),
         ]
     }
 }
 
 impl Exploration {
-    /// From here on nothing is lost any more: all arrives.
+    /// From here on nothing is lost: all arrives.
     fn end(&self, world: &World) -> Result<(), Broken> {
         let known = |state| self.known.lock().expect("no panic").contains(&state);
         let states = world.end_fairly(&self.setup, known)?;

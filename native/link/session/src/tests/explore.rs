@@ -5,7 +5,7 @@ use stateright::{Checker, HasDiscoveries, Model};
 use super::exploration::Exploration;
 use super::tcp::Portion;
 use super::world::{MIB, Setup};
-use crate::LARGE_BYTES;
+use crate::{LARGE_BYTES, WINDOW_BYTES_FIRST};
 
 fn all() -> [Vec<Portion>; 2] {
     [vec![Portion::All], vec![Portion::All]]
@@ -22,6 +22,7 @@ fn over_tcp(packets: [&[usize]; 2]) -> Exploration {
             piece_bytes: 3,
             window: MIB,
             suspects: None,
+            told: None,
         },
         transmit: all(),
         deliver: [vec![Portion::Part], vec![Portion::Part]],
@@ -90,6 +91,19 @@ fn a_loss_at_every_byte_that_is_written() {
     bytes.deliver = all();
     bytes.transmit[0] = vec![Portion::Byte];
     explore(bytes);
+}
+
+/// The window of one side is lost, or what it follows.
+#[test]
+fn a_loss_beside_windows_that_the_sides_tell() {
+    let mut told = over_tcp([&[2], &[1]]);
+    told.setup.told = Some([WINDOW_BYTES_FIRST, 2 * WINDOW_BYTES_FIRST]);
+    told.deliver = all();
+    explore(told);
+    let mut told = with_queue(over_tcp([&[1], &[]]), true);
+    told.setup.told = Some([2 * WINDOW_BYTES_FIRST; 2]);
+    told.deliver = all();
+    explore(told);
 }
 
 #[test]

@@ -77,6 +77,7 @@ fn throw() -> impl Strategy<Value = Throw> {
         Kind::End,
         Kind::Echo,
         Kind::Echoed,
+        Kind::Window,
     ]);
     let size = prop_oneof![4 => 0usize..40, 1 => 0usize..=DATA_BYTES_MAX + 1];
     let body = prop_oneof![

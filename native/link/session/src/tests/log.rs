@@ -155,3 +155,25 @@ proptest! {
         prop_assert_eq!(beside.log.allocated_bytes(), 0);
     }
 }
+
+/// Copies of a window that was large, of a link that goes on sending: it is never empty.
+#[test]
+fn a_log_that_was_large_gives_memory_back_while_it_is_in_use() {
+    const MIB: usize = 1 << 20;
+    let mut log: Log<Vec<u8>> = Log::default();
+    let packet = [7; 1000];
+    while log.end() - log.start() < 32 * MIB {
+        log.copy(&packet);
+    }
+    while log.allocated_bytes() > 2 * MIB {
+        assert!(log.end().0 < 64 << 20, "{} are allocated", log.allocated_bytes());
+        log.copy(&packet);
+        log.acknowledge(log.start() + 2 * packet.len().min(log.end() - log.start()));
+    }
+    let mut left = 0;
+    log.slices(&log.seek(log.start()).expect("it is there"), usize::MAX, |slice| {
+        left += slice.len();
+        slice.iter().all(|&byte| byte == 7)
+    });
+    assert_eq!(left, log.end() - log.start());
+}

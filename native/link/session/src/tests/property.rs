@@ -33,6 +33,7 @@ fn any_setup() -> impl Strategy<Value = Setup> {
             piece_bytes,
             window,
             suspects: None,
+            told: None,
         },
     )
 }
@@ -128,6 +129,59 @@ proptest! {
             piece_bytes: 3,
             window: MIB,
             suspects: None,
+            told: None,
+        };
+        run(&setup, actions)?;
+    }
+}
+
+fn any_window_action() -> impl Strategy<Value = Action> {
+    use Action::*;
+    let side = || 0usize..2;
+    let bytes = select(vec![0, 3 * MIB, 5 * MIB, 9 * MIB, 64 * MIB]);
+    let connection = side().prop_flat_map(|side| {
+        select(vec![
+            LoseTcp { side },
+            NoticeTcp { side },
+            Dial { side },
+            Ask { side },
+            Ask { side },
+            NoticeDial { side },
+        ])
+    });
+    let standing = (side(), 0u64..8).prop_map(|(from, connection)| DeliverStanding { from, connection });
+    let portion = || select(vec![Portion::Part, Portion::Part, Portion::All]);
+    prop_oneof![
+        3 => side().prop_map(|side| Append { side }),
+        3 => (side(), bytes).prop_map(|(side, bytes)| SetWindow { side, bytes }),
+        6 => (side(), portion()).prop_map(|(side, portion)| Transmit { side, portion }),
+        6 => (side(), portion()).prop_map(|(from, portion)| Deliver { from, portion }),
+        3 => connection,
+        3 => standing,
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    /// Windows that grow and shrink at any time, of sides that tell different ones or none. A receiver ends a session
+    /// whose peer has more bytes under way than it was told.
+    #[test]
+    fn packets_arrive_whatever_the_windows_are(
+        packets in [vec(0usize..3 * MIB, 1..7), vec(0usize..3 * MIB, 0..4)],
+        told in select(vec![None, Some([4 * MIB, 12 * MIB]), Some([64 * MIB, 6 * MIB]), Some([16 * MIB, 16 * MIB])]),
+        window in select(vec![0, 4 * MIB, 64 * MIB]),
+        actions in vec(any_window_action(), 0..120),
+    ) {
+        let setup = Setup {
+            packets,
+            queue_pairs: 0,
+            can_be_lost: false,
+            begins_on_queue: false,
+            piece_bytes: MIB,
+            window,
+            suspects: None,
+            told,
         };
         run(&setup, actions)?;
     }
@@ -143,6 +197,7 @@ fn eight_mebibytes_arrive_through_splits_of_any_size() {
         piece_bytes: 77_777,
         window: 0,
         suspects: None,
+        told: None,
     };
     let mut world = World::new(&setup);
     let mut random = fastrand::Rng::with_seed(7);

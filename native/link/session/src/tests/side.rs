@@ -37,10 +37,13 @@ pub struct Side {
 }
 
 impl Side {
-    pub fn new(side: usize, window: usize) -> Side {
+    pub fn new(side: usize, setup: &Setup) -> Side {
         let role = [Role::Initiator, Role::Acceptor][side];
         let mut session = Session::new(role, 1 << 24);
-        session.set_window(window);
+        session.set_window(setup.window);
+        if let Some(told) = setup.told {
+            session.tell_window(told[side]);
+        }
         Side {
             session,
             connection: Some(0),

@@ -3,8 +3,7 @@
 use super::packets::Packets;
 use super::{Tested, standing};
 use crate::frame::{DATA_BYTES_MAX, HEADER_BYTES, Kind};
-use crate::session::WINDOW_BYTES;
-use crate::{Event, Position, Role, Session, Turn, Violation};
+use crate::{Event, Position, Role, Session, Turn, Violation, WINDOW_BYTES_FIRST};
 
 fn receiver() -> Tested {
     Session::new(Role::Acceptor, 1 << 20)
@@ -121,13 +120,13 @@ fn acknowledge(session: &mut Tested) {
     }
 }
 
-const FRAMES: usize = WINDOW_BYTES / DATA_BYTES_MAX;
+const FRAMES: usize = WINDOW_BYTES_FIRST / DATA_BYTES_MAX;
 
 #[test]
 fn a_peer_that_sends_beyond_its_window_misbehaves() {
     let mut session = receiver();
     assert!(feed(&mut session, FRAMES).is_ok());
-    let bytes = WINDOW_BYTES + DATA_BYTES_MAX;
+    let bytes = WINDOW_BYTES_FIRST + DATA_BYTES_MAX;
     assert_eq!(feed(&mut session, 1), Err(Violation::Window(bytes)));
 }
 

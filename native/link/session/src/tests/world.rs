@@ -32,6 +32,8 @@ pub struct Setup {
     pub window: usize,
     /// A side whose attempts give up its queue pair, too.
     pub suspects: Option<usize>,
+    /// Per side: the window that it tells. None: neither tells one.
+    pub told: Option<[usize; 2]>,
 }
 
 impl Setup {
@@ -69,7 +71,7 @@ pub struct World {
 impl World {
     pub fn new(setup: &Setup) -> World {
         let mut world = World {
-            sides: [0, 1].map(|side| Side::new(side, setup.window)),
+            sides: [0, 1].map(|side| Side::new(side, setup)),
             flights: Vec::new(),
             queue: None,
             queue_pairs: 0,
@@ -138,6 +140,10 @@ impl World {
                 side.session
                     .control(vec![side.controls; usize::from(side.controls) - 1])
             }
+            Action::SetWindow { side, bytes } => {
+                self.sides[side].session.set_window(bytes);
+                true
+            }
             Action::End { side } => {
                 self.sides[side].session.end();
                 !std::mem::replace(&mut self.sides[side].has_ended, true)
@@ -160,10 +166,10 @@ impl World {
         };
         let is_held = side_state.appended % 2 == 1;
         side_state.appended += 1;
-        side_state.session.append(packet.len(), |log| match is_held {
-            true => log.hold(packet),
-            false => log.copy(&packet),
-        });
+        side_state.session.append(
+            packet.len(),
+            |log| if is_held { log.hold(packet) } else { log.copy(&packet) },
+        );
         true
     }
 

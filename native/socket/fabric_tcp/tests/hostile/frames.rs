@@ -28,7 +28,7 @@ fn end_of(victim: &dyn QueuePair) -> FabricError {
     end
 }
 
-/// Sends these bytes behind an honest message. Returns the fault that ends the connection. The ring must not change.
+/// Sends these bytes after an honest message. Returns the fault that ends the connection. The ring must not change.
 fn violated(words: &[u8]) -> Misbehaviour {
     let (mut peer, victim) = joined();
     peer.write_all(&control([5; 40])).expect("room");
@@ -201,7 +201,7 @@ fn a_closed_window_takes_no_more_of_a_transfer() {
             FabricError::PeerMisbehaved(Misbehaviour::WriteOutside { .. })
         ));
         let after = read(area.memory(), sent, 40_000 - sent);
-        assert!(after.iter().all(|byte| *byte == 0), "{behind} bytes behind {sent}");
+        assert!(after.iter().all(|byte| *byte == 0), "{behind} bytes after {sent}");
     }
 }
 

@@ -79,7 +79,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
 
 /// The end.
 impl<N: StreamNotifier> StreamSocket<N> {
-    /// Ends the outgoing stream after the last transfer; the peer reads to its end. Posted sends are not sent any more.
+    /// Ends the outgoing stream after the last transfer; the peer reads to its end. Posted sends are no longer sent.
     pub fn finish(&self) -> Result<(), Closed> {
         let (finished, woken) = self.write_direction.lock().half.finish_without_notify();
         self.notify_and_continue(woken, Caller::User);

@@ -24,8 +24,6 @@ pub trait StreamNotifier: Send + Sync + 'static {
     /// There may be room to write, or the end: a writer that has called [`super::StreamSocket::arm_writer_in_turn`]
     /// writes again.
     fn writable(&self);
-    /// See [`inet_rdma_engine::connection::Notifier::key_due`].
-    fn key_due(&self) {}
     /// See [`inet_rdma_engine::connection::Notifier::over`].
     fn over(&self) {}
     /// A posted send has ended: all its bytes are sent, or the connection has ended first.
@@ -46,6 +44,6 @@ pub trait Parcel: Send {
     fn bytes(&self) -> usize;
     /// Adds slices from byte `from` on until `gather` has `max` bytes, or all.
     fn gather<'a>(&'a self, from: usize, gather: &mut Gather<'a>, max: usize);
-    /// Notes that bytes before `to` are not needed any more.
+    /// Notes that bytes before `to` are no longer needed.
     fn advance(&mut self, to: usize);
 }

@@ -62,10 +62,6 @@ impl<N: StreamNotifier> Notifier for Waker<N> {
         }
     }
 
-    fn key_due(&self) {
-        self.notifier.key_due();
-    }
-
     fn over(&self) {
         self.notifier.over();
     }

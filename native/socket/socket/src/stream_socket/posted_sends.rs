@@ -7,7 +7,7 @@ use inet_rdma_assembly::{Gather, Header};
 use super::notifier::Parcel;
 use inet_rdma_engine::connection::LANDING_BUFFER_BYTES_MAX;
 
-/// Maximum number of sends that share a write, as their slices are gathered anew for each write.
+/// Maximum number of sends that share a write, as their slices are gathered again for each write.
 const GATHERED_MAX: usize = 64;
 
 /// What has become of a posted send that was to be cancelled.
@@ -78,7 +78,7 @@ impl<T: Parcel> PostedSends<T> {
         self.0.iter().map(PostedSend::left).sum()
     }
 
-    /// Adds a send behind the others.
+    /// Adds a send after the others.
     pub(super) fn push(&mut self, token: T, header: Header) {
         self.0.push_back(PostedSend { token, header, sent: 0 });
     }

@@ -50,8 +50,8 @@ impl<N: StreamNotifier> StreamSocket<N> {
         !may_write || self.arm_writer()
     }
 
-    /// Posts a send, behind the others. Returns the writer whose unfinished send goes before it, if any.
-    /// [`StreamNotifier::sent`] tells of the end.
+    /// Posts a send, after the others. Returns the writer whose unfinished send goes before it, if any.
+    /// [`StreamNotifier::sent`] reports the end.
     pub fn post_send(&self, token: N::Token) -> Result<Option<N::Writer>, Refused> {
         if let Some(closed) = self.connection.closed() {
             return Err(Refused::Closed(closed));
@@ -110,8 +110,8 @@ fn header(framing: Framing, token: &impl Parcel) -> Result<Header, Refused> {
 
 /// Receives that complete by themselves.
 impl<N: StreamNotifier> StreamSocket<N> {
-    /// Posts a receive, behind the others, of exactly `bytes` bytes ([`Framing::Raw`]). 0: the bytes that are there, or
-    /// the next packet. [`StreamNotifier::received`] tells of the end.
+    /// Posts a receive, after the others, of exactly `bytes` bytes ([`Framing::Raw`]). 0: the bytes that are there, or
+    /// the next packet. [`StreamNotifier::received`] reports the end.
     pub fn post_receive(&self, token: N::Token, bytes: usize) -> Result<(), Refused> {
         let read_half = self.read_half.lock();
         let mut demand = self.demand.lock();

@@ -24,7 +24,7 @@ enum Turn {
     GoesOn,
     /// There is nothing more until the connection wakes the reader.
     Over,
-    /// No receive is posted any more: other readers may read.
+    /// No receive is posted now: other readers may read.
     Drained,
 }
 
@@ -75,10 +75,12 @@ impl<N: StreamNotifier> StreamSocket<N> {
             ReadEnd::Empty => {
                 let (armed, found) = self.connection.arm_reader_without_notify();
                 woken.writer |= found.writer;
-                match self.demand.lock().posted.is_empty() {
-                    true => Turn::Drained,
-                    false if armed => Turn::Over,
-                    false => Turn::GoesOn,
+                if self.demand.lock().posted.is_empty() {
+                    Turn::Drained
+                } else if armed {
+                    Turn::Over
+                } else {
+                    Turn::GoesOn
                 }
             }
             ReadEnd::Closed(closed) => {
@@ -88,7 +90,7 @@ impl<N: StreamNotifier> StreamSocket<N> {
         }
     }
 
-    /// Ends all posted receives, as nothing arrives any more. The caller holds the lock of the reading direction.
+    /// Ends all posted receives, as nothing will arrive. The caller holds the lock of the reading direction.
     pub(super) fn end_receives(&self, closed: &Closed) {
         self.connection.cancel_expected_reads();
         loop {

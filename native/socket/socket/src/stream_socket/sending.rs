@@ -83,7 +83,7 @@ impl<N: StreamNotifier> WriteDirection<N> {
         self.holder.is_none() && self.posted.is_empty() && std::mem::take(&mut self.wanted)
     }
 
-    /// Ends all posted sends, as nothing is sent any more.
+    /// Ends all posted sends, as nothing will be sent.
     pub(super) fn end(&mut self, notifier: &N, closed: &Closed) {
         while let Some(token) = self.posted.pop() {
             notifier.sent(token, Err(closed.clone()));

@@ -118,14 +118,11 @@ pub fn an_end_before_the_queue_is_armed_is_found(fabric: &dyn Fabric) {
     eventually("the end is seen", || server.check_alive().is_err());
     assert_eq!(await_end(&*server), FabricError::PeerGone);
     let mut out = [Completion::Notice(NOTICE)];
-    assert!(
-        !matches!(server.poll(&mut out), Ok(1..)),
-        "nothing comes behind the end"
-    );
+    assert!(!matches!(server.poll(&mut out), Ok(1..)), "nothing comes after the end");
     assert_eq!(await_end(&*server), FabricError::PeerGone, "it stays so");
 }
 
-/// All receives are used up, so that no flushed receive can tell of the end.
+/// All receives are used up, so that no flushed receive can report the end.
 pub fn an_end_behind_a_full_receive_queue_is_found(fabric: &dyn Fabric) {
     for is_armed in [true, false] {
         let (client, server) = pair(fabric);

@@ -127,7 +127,7 @@ pub fn echoing_child(fabric: &dyn Fabric) {
 /// More bytes than a fabric may keep in a queue entry until a poll.
 const LAST: [u8; 100] = [b'!'; 100];
 
-/// The byte of a second write, behind the bytes of `LAST`.
+/// The byte of a second write, after the bytes of `LAST`.
 const MARK: [u8; 1] = [b'?'];
 
 pub fn a_killed_process_is_seen_at_once(fabric: &dyn Fabric, child: &str) {

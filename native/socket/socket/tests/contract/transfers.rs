@@ -136,7 +136,7 @@ pub fn writes_outside_of_the_peers_memory_go_nowhere(fabric: &dyn Fabric) {
     let wrong: [(Wrong, &str); 5] = [
         (
             |right| at(right, right.address + 40_000 / 4096 * 4096 + 4096),
-            "behind the end",
+            "after the end",
         ),
         (|right| at(right, right.address.wrapping_sub(8)), "before the ring"),
         (|right| at(right, u64::MAX - 3), "wrapping round the address space"),

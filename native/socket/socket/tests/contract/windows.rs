@@ -50,7 +50,7 @@ impl Windowed {
         })
     }
 
-    /// Behind a control of the side with the windows, as is an advertisement: what it has asked for before is done.
+    /// After a control of the side with the windows, as is an advertisement: what it has asked for before is done.
     fn write(&self, bytes: &[u8; 10], target: RemoteAddress) -> Result<(), FabricError> {
         self.server.post_control(&[7; CONTROL_BYTES]).expect("room");
         assert_eq!(poll_one(&*self.client), Completion::Control([7; CONTROL_BYTES]));
@@ -126,7 +126,7 @@ pub fn a_window_that_is_opened_again_has_another_key(fabric: &dyn Fabric) {
     let Some(windowed) = Windowed::of(fabric) else { return };
     let window = &windowed.windows[0];
     let first = window.open().expect("a window");
-    // Behind its end, and without it.
+    // After its end, and without it.
     window.close();
     windowed.await_closed(&**window);
     let second = window.open().expect("a window");

@@ -17,7 +17,7 @@ use signal::Signal;
 /// What the tests use.
 pub type Conn = StreamSocket<Signal>;
 
-/// Of a test that does not depend on them.
+/// For a test that does not depend on them.
 const BOUNDS: Bounds = Bounds {
     call_bytes: 131_072,
     sends: 64,

@@ -12,7 +12,7 @@ pub fn pinned_bytes() -> u64 {
     bytes_of("/proc/self/status", "VmPin:")
 }
 
-/// The number behind a name in a file of procfs, which says it in KiB.
+/// The number after a name in a file of procfs, which says it in KiB.
 fn bytes_of(path: &str, name: &str) -> u64 {
     let file = std::fs::read_to_string(path).expect("procfs");
     let line = file.lines().find(|line| line.starts_with(name)).expect("a sum");

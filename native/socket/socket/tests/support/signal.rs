@@ -107,10 +107,6 @@ impl StreamNotifier for Signal {
         self.wake(Woken::WRITER);
     }
 
-    fn key_due(&self) {
-        self.wakes.key_due();
-    }
-
     fn sent(&self, token: Ticket, result: Result<usize, Closed>) {
         self.keep(Event::Sent(token.number, result));
     }

@@ -128,9 +128,10 @@ impl AdvertPolicy {
         let window = (self.bounds.window_bytes / now.last_bytes.max(1)).max(WINDOW_MIN);
         let window = window.min(self.bounds.adverts_max);
         let room = window.saturating_sub(now.advertised + now.landed);
-        match now.landed == 0 || room >= TOGETHER.min(window / 2) {
-            true => room,
-            false => 0,
+        if now.landed == 0 || room >= TOGETHER.min(window / 2) {
+            room
+        } else {
+            0
         }
     }
 }
@@ -186,7 +187,7 @@ mod tests {
     #[test]
     fn bulk_is_expected_until_32_arrivals_bring_none() {
         let mut policy = after(BOUNDS, [MIB]);
-        // Bulk again: the count begins anew.
+        // Bulk again: the count begins with 0.
         for _ in 0..2 {
             (1..BULK_MEMORY).for_each(|_| policy.note_packets(100));
             assert_eq!(policy.advice(QUIET), Advice::Whole(8));
@@ -201,7 +202,7 @@ mod tests {
         let policy = after(BOUNDS, [MIB]);
         let filled = |last_bytes| policy.advice(Situation { last_bytes, ..QUIET });
         assert_eq!(filled(MIB / 2), Advice::Whole(16));
-        assert_eq!(filled(1), Advice::Whole(16), "the peer keeps no more");
+        assert_eq!(filled(1), Advice::Whole(16), "the peer keeps 16 at most");
         assert_eq!(filled(0), Advice::Whole(16));
         assert_eq!(
             filled(usize::MAX),

@@ -18,7 +18,7 @@ struct Advertised {
 
 /// Bytes that have landed, next to be read.
 pub(crate) enum Landed {
-    /// Bytes in a buffer that the peer writes no more.
+    /// Bytes in a buffer that the peer no longer writes.
     Whole(LandingBuffer, Range<usize>),
     /// Bytes in the buffer with this index, to which the peer may still add.
     Part(usize, Range<usize>),
@@ -44,7 +44,7 @@ pub(crate) struct Landings {
     landed: VecDeque<Landed>,
     /// Bytes of the stream, from the next unread one on, for which there is a landing buffer.
     covered: usize,
-    /// Advertised buffers that take one transfer of any size: the stream position behind them is not known.
+    /// Advertised buffers that take one transfer of any size: the stream position after them is not known.
     open_ended: usize,
     /// Bytes of the last transfer; before the first one, the size of a buffer.
     pub(crate) last_bytes: usize,
@@ -88,7 +88,7 @@ impl Landings {
         });
     }
 
-    /// Notes that the peer wrote `bytes` at `offset`; `done`: it writes no more into the buffer.
+    /// Notes that the peer wrote `bytes` at `offset`; `done`: it will not write into the buffer again.
     #[inline]
     pub(crate) fn arrive(&mut self, index: usize, offset: usize, bytes: usize, done: bool) {
         let slot = &mut self.advertised[index];

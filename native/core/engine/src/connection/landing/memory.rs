@@ -171,9 +171,10 @@ impl LandingMemory {
         if self.state == LandingState::Refused {
             self.refused_sweeps = self.refused_sweeps.saturating_sub(1);
             if self.refused_sweeps == 0 {
-                self.state = match self.areas.is_empty() {
-                    true => LandingState::Unused,
-                    false => LandingState::Ready,
+                self.state = if self.areas.is_empty() {
+                    LandingState::Unused
+                } else {
+                    LandingState::Ready
                 };
             }
         }

@@ -18,7 +18,7 @@ impl Connection {
 
     #[inline(never)]
     fn follow_advice(&self, core: &mut Core) {
-        // A peer that has finished writes no more, so it needs no buffer.
+        // A peer that has finished no longer writes, so it needs no buffer.
         let is_over = !matches!(core.end, End::Open);
         match core.landing.advice(&core.stream, is_over) {
             Advice::Keep => return,

@@ -14,7 +14,7 @@ const PROGRESS_MAX: usize = 512;
 const PREFETCHED_BYTES: usize = 16 * LINE_BYTES;
 const LINE_BYTES: usize = 64;
 
-/// Prefetches the lines of a small transfer behind the second one: few packets of an rpc have more.
+/// Prefetches the lines of a small transfer after the second one: few packets of an rpc have more.
 #[inline(never)]
 fn prefetch_more(first: *const u8, bytes: usize) {
     for at in (2 * LINE_BYTES..bytes).step_by(LINE_BYTES) {

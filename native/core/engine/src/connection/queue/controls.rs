@@ -1,7 +1,8 @@
 //! Control messages and marks to the peer.
 
+use std::time::Instant;
+
 use inet_rdma_records::{RING_BYTES_MIN, Violation};
-use inet_rdma_stream::CONTROL_BYTES;
 
 use crate::connection::state::{Connection, Core, PolledBy};
 
@@ -29,8 +30,8 @@ impl Connection {
                 break;
             };
             let mut message = control.emit();
-            if core.records.is_some() && !self.seal_control(core, &mut message) {
-                return;
+            if let Some(records) = &mut core.records {
+                records.control_sealer.seal(&mut message, Instant::now);
             }
             if let Err(error) = self.qp.post_control(&message) {
                 self.fail(core, error.into());
@@ -39,20 +40,6 @@ impl Connection {
         if core.stream.owes_mark() {
             self.post_mark(core);
         }
-    }
-
-    /// Returns false if the key is used up and the connection has ended. Out of line, as plain connections have no key.
-    #[inline(never)]
-    fn seal_control(&self, core: &mut Core, message: &mut [u8; CONTROL_BYTES]) -> bool {
-        let Some(records) = &mut core.records else { return true };
-        if let Err(used_up) = records.control_sealer.seal(message) {
-            self.fail(core, used_up.into());
-            return false;
-        }
-        if records.control_sealer.take_due() {
-            self.notifier.key_due();
-        }
-        true
     }
 
     /// Posts the mark that the peer waits for. If a transfer is about to be posted, or there is no room, the mark goes

@@ -23,9 +23,10 @@ impl Connection {
             // `progress` has woken a self-polling reader if there is something to read. That reader polls from there
             // on, so a polling thread beside it would find nothing sooner.
             if core.polled_by != PolledBy::Reader {
-                core.polled_by = match core.is_up() && (self.settings.busy || spin) {
-                    true => PolledBy::Thread,
-                    false => PolledBy::Nobody,
+                core.polled_by = if core.is_up() && (self.settings.busy || spin) {
+                    PolledBy::Thread
+                } else {
+                    PolledBy::Nobody
                 };
             }
             self.arm_queue_or_kick(core);

@@ -20,7 +20,7 @@ pub(crate) enum Outcome {
     More,
     /// Nothing more for now.
     Empty,
-    /// The user reads no more.
+    /// The user no longer reads.
     Stopped,
     /// The peer has ended its stream, and all of it was read.
     EndOfStream,

@@ -220,7 +220,7 @@ impl Connection {
             self.progress(&mut core);
         };
         self.advertise(&mut core);
-        // A self-polling reader that has found the end polls no more. `arm_queue_or_kick` then arms, as a writer may
+        // A self-polling reader that has found the end no longer polls. `arm_queue_or_kick` then arms, as a writer may
         // still wait for an event.
         core.reader.end_read(end.is_end());
         self.flush_controls(&mut core);
@@ -348,9 +348,10 @@ impl Connection {
         if !is_safe || self.settings.mode == Mode::DirectOnly && is_last() {
             return usize::MAX;
         }
-        match core.landing.expected.in_use && limit.exact > 0 {
-            true => 1,
-            false => self.settings.direct_bytes,
+        if core.landing.expected.in_use && limit.exact > 0 {
+            1
+        } else {
+            self.settings.direct_bytes
         }
     }
 

@@ -97,9 +97,10 @@ impl ReadRing for PlainRing {
             return (core, Ok(None));
         };
         // Written out, as a closure that is called in two places would not be inlined.
-        let (mut core, pushed) = match arrived.len() <= COPIED_AT_ONCE_BYTES {
-            true => (core, incoming.assembly.push(&arrived, limit, out)),
-            false => connection.copying_unlocked(core, || incoming.assembly.push(&arrived, limit, out)),
+        let (mut core, pushed) = if arrived.len() <= COPIED_AT_ONCE_BYTES {
+            (core, incoming.assembly.push(&arrived, limit, out))
+        } else {
+            connection.copying_unlocked(core, || incoming.assembly.push(&arrived, limit, out))
         };
         let taken = match pushed {
             Ok(bytes) => {

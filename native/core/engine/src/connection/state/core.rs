@@ -161,8 +161,8 @@ impl Core {
         match self.landing.landings.next() {
             None => false,
             Some(NextLanded::Whole) => true,
-            // An expected read waits for the rest of a buffer that has arrived in part. Once no more can come, it takes
-            // the part.
+            // An expected read waits for the rest of a buffer that has arrived in part. Once no byte can follow, it
+            // takes the part.
             Some(NextLanded::Part(bytes)) => !(self.is_up() && self.landing.expected.wants_more_than(bytes)),
             // No completion arrives after the end, so a window that is closing never becomes closed: copy its bytes.
             Some(NextLanded::Closing) => !self.is_up(),

@@ -18,7 +18,7 @@ enum State {
 #[derive(Default)]
 pub(crate) struct Reader {
     state: State,
-    /// True: the user reads no more, and each read finds the end.
+    /// True: the user no longer reads, and each read finds the end.
     pub(crate) is_stopped: bool,
     /// True while a read copies with `core` unlocked. The read advertises landing buffers when it ends.
     pub(crate) copies_unlocked: bool,
@@ -82,19 +82,13 @@ impl Reader {
     /// after [`Self::end_read`].
     #[inline]
     pub(crate) fn begin_read(&mut self) {
-        self.state = match self.waits() {
-            true => State::Waits,
-            false => State::Reads,
-        };
+        self.state = if self.waits() { State::Waits } else { State::Reads };
     }
 
     #[inline]
     pub(crate) fn end_read(&mut self, found_end: bool) {
         if !self.waits() {
-            self.state = match found_end {
-                true => State::AtEnd,
-                false => State::Away,
-            };
+            self.state = if found_end { State::AtEnd } else { State::Away };
         }
     }
 }

@@ -5,14 +5,38 @@
 //! bytes between encryption and tag. The receiver copies it out of the ring into the memory of its packets, and checks
 //! and decrypts it there, so that nothing can change after the check.
 
-use inet_rdma_records::{Cipher, ControlOpener, ControlSealer, Opener, Protection, Sealer, Usage, Violation};
+use std::time::Instant;
+
+use inet_rdma_records::{
+    Cipher, ControlOpener, ControlSealer, OVERHEAD_BYTES, Opener, Protection, RING_BYTES_MIN, Sealer, Usage, Violation,
+};
 use parking_lot::Mutex;
 
 /// The keys of records. A write or a read takes its lock before the lock `core`, and holds it to its end.
 pub(crate) struct Records {
-    pub(crate) cipher: Cipher,
-    pub(crate) sealer: Mutex<Sealer>,
+    pub(crate) sealer: Mutex<RecordSealer>,
     pub(crate) opener: Mutex<Opener>,
+}
+
+/// Makes the records of this side, in private memory.
+pub(crate) struct RecordSealer {
+    pub(crate) sealer: Sealer,
+    /// The last record, and bytes of larger ones before it.
+    record: Vec<u8>,
+}
+
+impl RecordSealer {
+    /// Makes a record of `plain`, of `bytes` bytes in all, 1 to [`inet_rdma_records::PLAIN_BYTES_MAX`].
+    #[inline]
+    pub(crate) fn seal(&mut self, bytes: usize, plain: &[&[u8]]) -> &[u8] {
+        let record_bytes = bytes + OVERHEAD_BYTES;
+        if self.record.len() < record_bytes {
+            self.record.resize(record_bytes, 0);
+        }
+        let record = &mut self.record[..record_bytes];
+        self.sealer.seal(plain, record);
+        record
+    }
 }
 
 /// The state of a sealed connection behind the lock `core`: the keys of control messages, and the state of reads.
@@ -32,7 +56,7 @@ pub struct Sealed {
     pub cipher: Cipher,
     /// Counts of bytes and records that this side has sealed under its present key.
     pub usage: Usage,
-    /// Generation of the oldest key under which a record of the peer is accepted.
+    /// Generation of the key of the peer's last record.
     pub receive_generation: u32,
 }
 
@@ -43,18 +67,23 @@ impl Records {
             cipher,
             send_key,
             receive_key,
-            rekey_bytes,
+            renewal,
         } = protection;
-        let (sealer, control_sealer) = Sealer::new(*cipher, send_key, ring_bytes[0], *rekey_bytes)?;
-        let (opener, control_opener) = Opener::new(*cipher, receive_key, ring_bytes[1])?;
+        if let Some(&bytes) = ring_bytes.iter().find(|bytes| **bytes < RING_BYTES_MIN) {
+            return Err(Violation::RecordRing(bytes));
+        }
+        let now = Instant::now();
+        let sealer = RecordSealer {
+            sealer: Sealer::new(*cipher, &send_key.of_records(), *renewal, now),
+            record: Vec::new(),
+        };
         let records = Records {
-            cipher: *cipher,
             sealer: Mutex::new(sealer),
-            opener: Mutex::new(opener),
+            opener: Mutex::new(Opener::new(*cipher, &receive_key.of_records())),
         };
         let state = RecordState {
-            control_sealer,
-            control_opener,
+            control_sealer: ControlSealer::new(*cipher, &send_key.of_controls(), *renewal, now),
+            control_opener: ControlOpener::new(*cipher, &receive_key.of_controls()),
             holds_record: false,
             overhead_sent: 0,
         };

@@ -156,7 +156,7 @@ impl RingMemory {
         true
     }
 
-    /// Called at intervals. Returns false if there is nothing to do any more.
+    /// Called at intervals. Returns false if there is nothing left to do.
     pub(crate) fn sweep(&mut self) -> bool {
         let is_idle = self.used_bytes <= self.first_bytes() / 2;
         self.used_bytes = 0;

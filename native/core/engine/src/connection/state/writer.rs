@@ -68,9 +68,10 @@ impl Writer {
 
     /// Makes the writer wait until there is room. `fabric_has_room`: only room of the peer is missing.
     pub(crate) fn wait(&mut self, fabric_has_room: bool) {
-        self.state = match fabric_has_room {
-            true => State::WaitsForPeer,
-            false => State::WaitsForFabric,
+        self.state = if fabric_has_room {
+            State::WaitsForPeer
+        } else {
+            State::WaitsForFabric
         };
     }
 

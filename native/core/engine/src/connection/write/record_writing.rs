@@ -1,17 +1,18 @@
 //! A write of a sealed connection: records.
 
 use std::ops::Range;
+use std::time::Instant;
 
 use inet_rdma_assembly::Gather;
 use inet_rdma_fabric::WriteRoom;
-use inet_rdma_records::{OVERHEAD_BYTES, PLAIN_BYTES_MAX, RECORD_BYTES_MIN, Sealer, filling};
+use inet_rdma_records::{OVERHEAD_BYTES, PLAIN_BYTES_MAX, RECORD_BYTES_MIN, filling};
 use inet_rdma_stream::{Offer, Transfer};
 use parking_lot::MutexGuard;
 
 use super::transfer::{TRANSFERS_MAX, Written};
 use crate::connection::closed::Ended;
 use crate::connection::notifier::Woken;
-use crate::connection::state::{COPIED_AT_ONCE_BYTES, Connection, Core, Need, Records, saturating_u32};
+use crate::connection::state::{COPIED_AT_ONCE_BYTES, Connection, Core, Need, RecordSealer, Records, saturating_u32};
 
 /// Zeros that fill the ring up to its end where no record fits.
 const FILLING: [u8; RECORD_BYTES_MIN] = [0; RECORD_BYTES_MIN];
@@ -29,6 +30,7 @@ impl Connection {
         let end = at.saturating_add(max).min(gather.total());
         // This lock comes before `core`, and is held for the whole write.
         let mut sealer = records.sealer.lock();
+        sealer.sealer.rekey_if_old(Instant::now);
         let mut core = self.core.lock();
         let written = self.write_records(&mut sealer, &mut core, gather, at..end);
         let woken = core.take_woken();
@@ -37,7 +39,7 @@ impl Connection {
 
     fn write_records(
         &self,
-        sealer: &mut Sealer,
+        sealer: &mut RecordSealer,
         core: &mut MutexGuard<'_, Core>,
         gather: &Gather<'_>,
         range: Range<usize>,
@@ -55,16 +57,13 @@ impl Connection {
                 Err(Ended) => break,
             }
         }
-        if sealer.take_due() {
-            self.notifier.key_due();
-        }
         Ok(Written { at, blocked })
     }
 
     /// Writes one transfer. Returns how many of the gather's bytes are in it. None: wait.
     fn write_record(
         &self,
-        sealer: &mut Sealer,
+        sealer: &mut RecordSealer,
         core: &mut MutexGuard<'_, Core>,
         gather: &Gather<'_>,
         range: Range<usize>,
@@ -90,13 +89,12 @@ impl Connection {
 
     fn post_record(
         &self,
-        sealer: &mut Sealer,
+        sealer: &mut RecordSealer,
         core: &mut MutexGuard<'_, Core>,
         gather: &Gather<'_>,
         range: Range<usize>,
         (room, bytes_max): (WriteRoom, usize),
     ) -> Result<Option<usize>, Ended> {
-        sealer.check().map_err(|used_up| self.end(core, used_up.into()))?;
         let filling = filling(core.stream.peer_ring_to_end() as usize);
         let wanted = filling.unwrap_or_else(|| {
             let plain_max = PLAIN_BYTES_MAX.min(bytes_max - OVERHEAD_BYTES);
@@ -112,7 +110,7 @@ impl Connection {
         debug_assert_eq!(notice.bytes as usize, wanted);
         let plain = match filling {
             Some(bytes) => {
-                sealer.fill(bytes);
+                sealer.sealer.fill(bytes);
                 0
             }
             None => wanted - OVERHEAD_BYTES,

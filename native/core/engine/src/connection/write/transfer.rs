@@ -24,12 +24,13 @@ pub struct Written {
 }
 
 impl Core {
-    /// Err: nothing can be written any more.
+    /// Err: nothing can be written from now on.
     #[inline(always)]
     pub(crate) fn check_writing(&self) -> Result<(), Ended> {
-        match self.is_up() && !self.writer.is_finished() {
-            true => Ok(()),
-            false => Err(Ended),
+        if self.is_up() && !self.writer.is_finished() {
+            Ok(())
+        } else {
+            Err(Ended)
         }
     }
 }

@@ -65,7 +65,7 @@ impl WriteHalf {
             core.stream.finish();
             // The credit that the last message needs may have come.
             connection.progress(core);
-            // Wake a writer that waits for room: no room comes any more.
+            // Wake a writer that waits for room: no room will come.
             core.wake_writer();
             core.writer.finish();
             connection.flush_controls(core);

@@ -30,9 +30,10 @@ impl Sink for Packets {
 }
 
 pub fn append(session: &mut Tested, packet: Vec<u8>, is_held: bool) {
-    session.append(packet.len(), |log| match is_held {
-        true => log.hold(packet),
-        false => log.copy(&packet),
+    session.append(packet.len(), |log| if is_held {
+    log.hold(packet)
+    } else {
+    log.copy(&packet)
     });
 }
 

@@ -269,7 +269,7 @@ impl World {
         }
     }
 
-    /// Nothing is lost any more: all arrives.
+    /// Nothing is lost from now on: all arrives.
     fn end(&mut self) {
         self.dial();
         let lacks = |side: &Side, path| {

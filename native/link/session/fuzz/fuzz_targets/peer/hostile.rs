@@ -55,6 +55,7 @@ pub enum Own {
 
 pub fn hostile(throws: Vec<Throw>) {
     let mut session: Tested = Session::new(Role::Acceptor, PACKET_MAX_BYTES);
+    session.tell_window(16 << 20);
     let mut appended = 0;
     for throw in throws {
         // A violation ends a real session; a caller that goes on must be safe all the same.
@@ -66,7 +67,16 @@ pub fn hostile(throws: Vec<Throw>) {
                 received,
                 body,
             } => {
-                let kinds = [Kind::Data, Kind::Tick, Kind::Control, Kind::Move, Kind::End, Kind::Echo, Kind::Echoed];
+                let kinds = [
+                    Kind::Data,
+                    Kind::Tick,
+                    Kind::Control,
+                    Kind::Move,
+                    Kind::End,
+                    Kind::Echo,
+                    Kind::Echoed,
+                    Kind::Window,
+                ];
                 let kind = kinds[usize::from(kind) % kinds.len()];
                 input(&mut session, &frame(kind, bytes.into(), received.into(), &body));
             }

@@ -52,6 +52,8 @@ pub enum Action {
     LoseStanding { from: usize, connection: u64 },
     /// A sign of life.
     Tick { side: usize },
+    /// The path takes this many bytes.
+    SetWindow { side: usize, bytes: usize },
     /// A message to the peer's guard.
     Control { side: usize },
     /// The user ends the session.
@@ -77,8 +79,10 @@ pub enum Broken {
     EarlyClose,
     /// Events that nothing has caused.
     Event,
-    /// Packets that never arrive though nothing is lost any more.
+    /// Packets that never arrive though nothing is lost.
     Stuck,
+    /// A side has more bytes under way than its peer has said that it takes.
+    Window,
     /// Bytes in a log though all has been acknowledged.
     LogKept,
 }

@@ -58,9 +58,10 @@ impl World {
 
     pub(super) fn suspend(&mut self, side: usize, attempt: u64) -> Result<Option<crate::Standing>, Broken> {
         let side_state = &mut self.sides[side];
-        let suspended = match self.suspects == Some(side) {
-            true => side_state.session.suspend_without_path(attempt),
-            false => side_state.session.suspend(attempt),
+        let suspended = if self.suspects == Some(side) {
+            side_state.session.suspend_without_path(attempt)
+        } else {
+            side_state.session.suspend(attempt)
         };
         if suspended.is_some() != (attempt > side_state.attempt) {
             return Err(Broken::Attempt);

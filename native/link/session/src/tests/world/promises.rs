@@ -5,8 +5,9 @@ use std::hash::{Hash, Hasher};
 
 use super::super::tcp::Portion;
 use super::{Action, Broken, Setup, World};
+use crate::WINDOW_BYTES_FIRST;
 
-/// Turns of a fair end: more means that nothing moves any more.
+/// Turns of a fair end: more means that nothing moves.
 const FAIR_TURNS: usize = 250;
 
 impl World {
@@ -27,6 +28,10 @@ impl World {
             };
             if appended - ours.session.logged_bytes() > received + safe {
                 return Err(Broken::Released);
+            }
+            let taken = setup.told.map_or(WINDOW_BYTES_FIRST, |told| told[1 - side]);
+            if ours.session.window_bytes() > taken {
+                return Err(Broken::Window);
             }
         }
         Ok(())

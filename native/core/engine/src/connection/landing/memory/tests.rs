@@ -100,7 +100,7 @@ fn pinned_memory_goes_when_nothing_lands() {
     assert_eq!((memory.count(), memory.state), (0, LandingState::Unused));
     assert_eq!(memory.sweep(9), Due::Never);
     assert!(memory.claim(9));
-    assert_eq!(grant(&mut memory), 16, "it begins anew");
+    assert_eq!(grant(&mut memory), 16, "it begins again");
 }
 
 #[test]

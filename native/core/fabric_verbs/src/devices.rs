@@ -1,0 +1,131 @@
+//! What this process has found out about each device, beyond the limits that the device tells. It asks once per device
+//! name: a device that goes and comes back is the same one.
+
+use std::collections::BTreeMap;
+
+use inet_rdma_verbs::VerbsError;
+use inet_rdma_verbs::device::{Device, DeviceLimits};
+use inet_rdma_verbs::pd::ProtectionDomain;
+use inet_rdma_verbs::window::MemoryWindow;
+use parking_lot::Mutex;
+
+/// What a device does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Traits {
+    /// Its flags say windows of type 2, and one could be allocated. bnxt_re has the flag of type 2B, and neither its
+    /// provider nor its driver allocates a window for a process.
+    pub(crate) has_windows: bool,
+    /// `ibv_modify_qp(3)` may set the RNR timer alone, without a state. mana passes all to the firmware, with RESET as
+    /// the state, and only the mask says that the state is not meant.
+    pub(crate) takes_rnr_timer: bool,
+    /// Inline bytes go along with their work request. mana grants as many as are asked for, and its provider does not
+    /// look at `IBV_SEND_INLINE`: the device would read them from this process's memory, without a key.
+    pub(crate) sends_inline: bool,
+}
+
+static KNOWN: Mutex<Known> = Mutex::new(Known(BTreeMap::new()));
+
+/// The traits of a device with these limits, on which `pd` is.
+pub(crate) fn traits(device: Device<'_>, limits: &DeviceLimits, pd: &ProtectionDomain) -> Traits {
+    let try_window = || MemoryWindow::try_allocation(pd).map_err(|failed: VerbsError| failed.errno());
+    KNOWN
+        .lock()
+        .traits(device.name(), limits.windows, try_window, || device.driver())
+}
+
+struct Known(BTreeMap<String, Traits>);
+
+impl Known {
+    fn traits(
+        &mut self,
+        name: String,
+        says_windows: bool,
+        try_window: impl FnOnce() -> Result<(), i32>,
+        driver: impl FnOnce() -> Option<String>,
+    ) -> Traits {
+        if let Some(&known) = self.0.get(&name) {
+            return known;
+        }
+        let tried = if says_windows {
+            try_window()
+        } else {
+            Err(libc::EOPNOTSUPP)
+        };
+        let is_mana = driver().is_some_and(|driver| is_mana(&driver));
+        let traits = Traits {
+            has_windows: tried.is_ok(),
+            takes_rnr_timer: !is_mana,
+            sends_inline: !is_mana,
+        };
+        // A device whose windows are used up has some again later.
+        if tried != Err(libc::ENOMEM) {
+            self.0.insert(name, traits);
+        }
+        traits
+    }
+}
+
+/// The driver of a function without a PCI address of its own is MODULE.PART.
+fn is_mana(driver: &str) -> bool {
+    driver.split('.').next() == Some("mana")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    fn known() -> Known {
+        Known(BTreeMap::new())
+    }
+
+    fn no_driver() -> Option<String> {
+        None
+    }
+
+    #[test]
+    fn a_device_has_windows_if_one_can_be_allocated() {
+        let has_windows = |says, tried| known().traits("a".to_owned(), says, || tried, no_driver).has_windows;
+        assert!(has_windows(true, Ok(())));
+        assert!(!has_windows(true, Err(libc::EOPNOTSUPP)), "the flag alone");
+        assert!(!has_windows(false, Ok(())), "without the flag");
+    }
+
+    #[test]
+    fn windows_are_tried_once_per_device() {
+        for answer in [Ok(()), Err(libc::EOPNOTSUPP), Err(libc::EINVAL), Err(0)] {
+            let (mut known, tries) = (known(), Cell::new(0));
+            let mut ask = |name: &str| {
+                let try_window = || {
+                    tries.set(tries.get() + 1);
+                    answer
+                };
+                known.traits(name.to_owned(), true, try_window, no_driver).has_windows
+            };
+            assert_eq!([ask("a"), ask("a"), ask("b")], [answer.is_ok(); 3]);
+            assert_eq!(tries.get(), 2);
+        }
+    }
+
+    #[test]
+    fn a_device_whose_windows_are_used_up_is_asked_again() {
+        let mut known = known();
+        let mut ask = |answer| known.traits("a".to_owned(), true, || answer, no_driver).has_windows;
+        assert!(!ask(Err(libc::ENOMEM)));
+        assert!(ask(Ok(())));
+        assert!(ask(Err(libc::EOPNOTSUPP)), "remembered");
+    }
+
+    #[test]
+    fn nothing_is_sent_inline_on_mana_and_the_timer_is_left_alone() {
+        let traits = |driver: Option<&str>| {
+            let driver = || driver.map(str::to_owned);
+            let traits = known().traits("a".to_owned(), false, || Ok(()), driver);
+            assert_eq!(traits.takes_rnr_timer, traits.sends_inline);
+            traits.sends_inline
+        };
+        assert!(traits(Some("mlx5_core")) && traits(Some("manager")) && traits(None));
+        assert!(!traits(Some("mana")) && !traits(Some("mana.rdma")));
+    }
+}

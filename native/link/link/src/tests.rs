@@ -1,0 +1,14 @@
+mod attempts;
+mod cases;
+mod ends;
+mod exploration;
+mod fair;
+mod lone;
+mod moves;
+mod network;
+mod random;
+mod sending;
+mod side;
+mod suspicion;
+mod window;
+mod world;

@@ -1,0 +1,102 @@
+%% The log lines and events of a link that stalls, goes on and ends (inet_rdma_link_event). Part of
+%% a guard's state.
+-module(inet_rdma_link_log).
+
+-export([new/1, stalled/2, stall_ended/2, ended/4, ended_by/1]).
+-export_type([t/0, carried/0, ending/0]).
+
+%% Times of erlang:monotonic_time/0. stalled: when the peer stopped taking bytes; none: it takes
+%% them.
+-type t() :: #{node := binary(), since := integer(), stalled := integer() | none}.
+
+%% The fabric that carries the link, and why; event: an event's own words are the reason.
+-type carried() :: {Fabric :: binary(), Why :: binary() | event}.
+
+%% Why the port has ended, as a term and in words, and whether it is an ordinary reason, which is
+%% not logged.
+-type ending() :: {
+    inet_rdma:reason() | rolled_back | unknown, Why :: binary(), IsUsual :: boolean()
+}.
+
+-spec new(Node :: binary()) -> t().
+new(Node) -> #{node => Node, since => erlang:monotonic_time(), stalled => none}.
+
+-spec stalled(carried(), t()) -> t().
+stalled(Carried, #{node := Node} = Log) ->
+    Words = <<"the peer takes nothing, and senders wait">>,
+    say(
+        stalled,
+        Carried,
+        Words,
+        "inet_rdma: the link to ~ts stalls: ~ts",
+        [Node, Words],
+        #{count => 1},
+        Log
+    ),
+    Log#{stalled := erlang:monotonic_time()}.
+
+-spec stall_ended(carried(), t()) -> t().
+stall_ended(_Carried, #{stalled := none} = Log) ->
+    Log;
+stall_ended(Carried, #{node := Node, stalled := Since} = Log) ->
+    Duration = erlang:monotonic_time() - Since,
+    Words = <<"the peer takes bytes again">>,
+    say(
+        stall_ended,
+        Carried,
+        Words,
+        "inet_rdma: the link to ~ts goes on after a stall of ~b ms: ~ts",
+        [Node, erlang:convert_time_unit(Duration, native, millisecond), Words],
+        #{count => 1, duration => Duration},
+        Log
+    ),
+    Log#{stalled := none}.
+
+say(Kind, {Fabric, Why}, Words, Format, Arguments, Measurements, #{node := Node}) ->
+    About =
+        case Why of
+            event -> Words;
+            _ -> Why
+        end,
+    inet_rdma_link_event:say(
+        inet_rdma_link_event:new(Kind, Node, Fabric, About),
+        notice,
+        Format,
+        Arguments,
+        Measurements
+    ).
+
+%% The port has ended with this exit reason: tells and logs the end of the link.
+-spec ended(Exit :: term(), ending(), Fabric :: binary(), t()) -> ok.
+ended(Exit, Ending, Fabric, #{node := Node, since := Since}) ->
+    {Reason, Why, IsUsual} = ending(Exit, Ending),
+    Event = inet_rdma_link_event:new(down, Node, Fabric, Why, Reason),
+    Before = inet_rdma_recorder:before(Node),
+    Measurements = #{count => 1, duration => erlang:monotonic_time() - Since},
+    case IsUsual of
+        true ->
+            inet_rdma_link_event:tell(Event, Measurements);
+        false ->
+            inet_rdma_link_event:say(
+                Event,
+                warning,
+                "inet_rdma: the link to ~ts ended: ~ts~ts",
+                [Node, Why, Before],
+                Measurements
+            )
+    end.
+
+%% The end of a link for which the peer, or nobody, is to blame.
+-spec ended_by({peer_misbehaved | rolled_back, How :: binary()}) -> ending().
+ended_by({peer_misbehaved, How}) ->
+    {peer_misbehaved, <<"the peer misbehaved: ", How/binary>>, false};
+ended_by({rolled_back, How}) ->
+    {rolled_back, <<"rolled back: ", How/binary>>, false}.
+
+%% dist_util ends the supervisor with such a reason, and the supervisor's end ends the port.
+ending(net_tick_timeout, _) ->
+    {net_tick_timeout, <<"nothing has come from the peer for the time of net_ticktime">>, false};
+ending(disconnect, {unknown, _, _}) ->
+    {unknown, <<"this node has disconnected the peer">>, true};
+ending(_Exit, Ending) ->
+    Ending.
