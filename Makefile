@@ -224,8 +224,12 @@ test-elixir: build ## run the ExUnit tests
 	MIX_ENV=test mix test || { test "$${INET_RDMA_TEST_AGAIN:-0}" -gt 0 && \
 	  echo "failed: runs again, alone" && MIX_ENV=test mix test --failed && echo "passed when it ran again: ExUnit"; }
 
+# What has failed runs again, alone, as in `make test-elixir`.
+bench_tests := cd bench && $(PYTHON) -B -m pytest -q --durations=5 -o cache_dir=../_build/pytest
 test-bench: build rdma-perf scale-programs ## run the tests of the benchmark harness
-	cd bench && $(PYTHON) -B -m unittest discover -s tests -t .
+	$(bench_tests) tests || { test "$${INET_RDMA_TEST_AGAIN:-0}" -gt 0 && \
+	  echo "failed: runs again, alone" && $(bench_tests) --last-failed tests && \
+	  echo "passed when it ran again: the benchmark harness"; }
 
 # What needs no lock of Cargo's comes first: beside the tests those of Rust would wait for clippy.
 check: deps check-beam check-scripts dialyzer check-native docs ## run all lints: the same as CI

@@ -102,8 +102,9 @@ class Distance(unittest.TestCase):
             shown = io.StringIO()
             with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(shown):
                 status = cli.main(["distance", "--rtt-ms", "40", "--rate-mbit", "400", "--buffers", "1M", "--rounds",
-                                   "1", "--congestion", "reno", "--warmup", "0.5", "--seconds", "2",
-                                   "--out", directory])
+                                   "1", "--congestion", "reno", "--warmup", "0.5",
+                                   # A ping behind four large messages may take more than 2 s.
+                                   "--seconds", "6", "--out", directory])
             self.assertEqual(status, 0, shown.getvalue())
             document = json.loads((Path(directory) / "results.json").read_text(encoding="utf-8"))
             names = {"throughput-reno-1MB", "ping-reno-1MB"}
