@@ -151,8 +151,9 @@ def parser() -> argparse.ArgumentParser:
 def add_network(tests: Any) -> None:
     title = "the tests of two nodes over TCP, between two network namespaces of this host with delay, rate and loss"
     own = tests.add_parser("network", help=title, description=title, formatter_class=Help)
-    own.set_defaults(run=lambda o: run_between(slow.Network(o.delay_ms, o.rate_mbit, o.loss, o.mtu, o.buffer_ms), o),
-                     title="network", cases=of_two_nodes)
+    own.set_defaults(run=lambda o: run_between(joined(o), o), title="network", cases=of_two_nodes)
+    own.add_argument("--cable", action="store_true",
+                     help="a virtual cable (veth), as between containers of one host: no delay, rate and loss")
     own.add_argument("--delay-ms", type=not_negative, default=1.0,
                      help="delay of each packet, in both directions; a round trip takes twice that")
     own.add_argument("--rate-mbit", type=positive, default=1000.0, help="of each direction")
@@ -160,6 +161,12 @@ def add_network(tests: Any) -> None:
     wire(own, slow.MTU)
     part_of_the_set(own)
     common(own, "inet_tcp,tcp_path")
+
+
+def joined(options: argparse.Namespace) -> slow.Pair:
+    if options.cable:
+        return slow.Cable()
+    return slow.Network(options.delay_ms, options.rate_mbit, options.loss, options.mtu, options.buffer_ms)
 
 
 def wire(own: argparse.ArgumentParser, mtu_bytes: int) -> None:

@@ -153,6 +153,23 @@ class Network(Pair):
             wire.communicate()
 
 
+class Cable(Pair):
+    """Joined by a virtual cable, as containers of one host are."""
+
+    def environment(self) -> dict[str, Any]:
+        return {"cable": True}
+
+    def why_not(self) -> str | None:
+        return no_namespaces({"ip": "iproute2"})
+
+    def join(self) -> None:
+        (one, other), (device, peer) = self.namespaces, self.devices
+        run("ip", "link", "add", device, "netns", one, "type", "veth", "peer", "name", peer, "netns", other)
+
+    def part(self) -> None:
+        """The device ends with its namespace."""
+
+
 def wire_program() -> Path:
     """What delays the packets, compiled when its source is newer."""
     source, program = paths.BENCH / "src" / "wire.c", paths.OUT / "wire"

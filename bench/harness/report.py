@@ -89,6 +89,7 @@ def summary(document: dict[str, Any]) -> str:
     return (
         f"OTP {facts['otp']}, {machine_text(facts)}, commit {facts['commit']}; "
         f"{network_text(facts['network']) if 'network' in facts else ''}"
+        f"{'between two network namespaces over a virtual cable; ' if 'cable' in facts else ''}"
         f"{containers_text(facts['containers']) if 'containers' in facts else ''}"
         f"{rails.text(facts['rails']) if 'rails' in facts else ''}"
         f"median of {options['rounds']} interleaved rounds of {options['seconds']:g} s; "

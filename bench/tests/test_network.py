@@ -68,6 +68,12 @@ class Network(unittest.TestCase):
             # 80 Mbit/s are 10 MB/s; what the wire keeps of the start may come on top.
             self.assertLess(case["rounds"][0]["inet_tcp"]["bandwidth"], 15)
 
+    def test_a_cable_has_no_delay(self) -> None:
+        status, shown, document = self.measured("--cable", "--only", "latency")
+        self.assertEqual(status, 0, shown)
+        self.assertIn("between two network namespaces over a virtual cable", shown)
+        self.assertIn("inet_tcp", document["cases"][0]["rounds"][0])
+
     def test_packets_are_as_large_as_asked_and_the_kernel_is_set_in_both_namespaces(self) -> None:
         settings = {"tcp_congestion_control": "reno", "tcp_wmem": "4096 16384 1048576"}
         with network.Network(0.1, 1000, 0, network.JUMBO_MTU, settings=settings) as between:

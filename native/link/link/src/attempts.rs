@@ -192,7 +192,7 @@ impl<H: AsRef<[u8]>, L: Memory> Link<H, L> {
     }
 
     pub(crate) fn add_tcp(&mut self, now: Instant, connection: Connection) {
-        self.begin_window(connection.is_local);
+        self.begin_window(connection.reach);
         self.backlog = Backlog::default();
         self.tcp = Tcp::Present(Present::new(connection));
         self.paths.add(Path::Tcp);

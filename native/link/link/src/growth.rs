@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use inet_rdma_session::Memory;
 
 use crate::link::Link;
+use crate::tcp::Reach;
 use crate::work::Work;
 
 impl<H: AsRef<[u8]>, L: Memory> Link<H, L> {
@@ -34,8 +35,8 @@ impl<H: AsRef<[u8]>, L: Memory> Link<H, L> {
     }
 
     /// There is another TCP connection.
-    pub(crate) fn begin_window(&mut self, is_local: bool) {
-        let smaller = self.window.begin(is_local);
+    pub(crate) fn begin_window(&mut self, reach: Reach) {
+        let smaller = self.window.begin(reach);
         self.shrink_window(smaller);
     }
 

@@ -55,5 +55,5 @@ pub use notice::{Loss, Notice, Standing};
 pub use questions::ROUND_TRIPS;
 pub use queue_pair::QueueWritten;
 pub use sending::{GATHERED_BYTES, QueueStep};
-pub use tcp::{Connection, TcpWritten};
+pub use tcp::{Connection, Reach, TcpWritten};
 pub use work::Work;

@@ -8,10 +8,22 @@ use crate::questions::Questions;
 /// The facts of a new TCP connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Connection {
-    /// Both ends are on one host.
-    pub is_local: bool,
+    /// How far it leads.
+    pub reach: Reach,
     /// Its bytes go in sealed records.
     pub is_sealed: bool,
+}
+
+/// How far a TCP connection leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reach {
+    /// To the same network address.
+    Loopback,
+    /// To a kernel that answers as fast as one of this host, a container's for example, or of this rack. It may be a
+    /// proxy's, with the peer behind it far away.
+    Near,
+    /// Further, or nobody knows.
+    Far,
 }
 
 /// The TCP connection.

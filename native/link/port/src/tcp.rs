@@ -11,7 +11,7 @@ use inet_rdma_fabric::lingering;
 use inet_rdma_link::TcpWritten;
 use inet_rdma_path_tcp::{Codec, ReceiveError, Received, TURN_PACKETS, TcpPath, Transmitted};
 use inet_rdma_paths::Look;
-use inet_rdma_session::{Session, Sink};
+use inet_rdma_session::{Session, Sink, WINDOW_BYTES_FIRST};
 
 use crate::block::{Block, Held};
 use crate::distance::Distance;
@@ -35,7 +35,7 @@ pub struct Tcp {
     is_watched_writable: bool,
     answers: tcp_info::Answers,
     pacer: Pacer,
-    /// None: it is within this host.
+    /// None: it is near.
     distance: Option<Distance>,
 }
 
@@ -53,15 +53,18 @@ impl Tcp {
         }
     }
 
-    /// It leads to another host, and its link has this window.
+    /// It leads far, and its link has this window.
     pub fn begin_distance(&mut self, window_bytes: usize) {
         self.distance = Some(Distance::begin(self.path.socket().as_fd(), window_bytes));
     }
 
     /// Its link has another window.
     pub fn follow_window(&mut self, window_bytes: usize) {
-        if let Some(distance) = &mut self.distance {
-            distance.follow(self.path.socket().as_fd(), window_bytes);
+        match &mut self.distance {
+            Some(distance) => distance.follow(self.path.socket().as_fd(), window_bytes),
+            // The kernel that answered so fast is a proxy's.
+            None if window_bytes > WINDOW_BYTES_FIRST => self.begin_distance(window_bytes),
+            None => {}
         }
     }
 

@@ -1,9 +1,10 @@
 //! Facts that the kernel gives about a TCP connection (tcp(7), `TCP_INFO`).
 
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use inet_rdma_link::ROUND_TRIPS;
+use inet_rdma_link::{ROUND_TRIPS, Reach};
 use inet_rdma_paths::{Debt, Look};
 
 use crate::multipath;
@@ -13,6 +14,8 @@ use crate::socket_options::get;
 /// Window or keepalive probes in a row of which one must be answered: a kernel answers a window probe only 500 ms after
 /// its last answer to one (ip-sysctl.rst, `tcp_invalid_ratelimit`), and the second one may come earlier.
 const PROBES: u8 = 2;
+/// A round trip between kernels within a host takes 10 to 100 us, and within a rack not much more.
+const NEAR: Duration = Duration::from_micros(200);
 /// Retransmissions in a row without an answer: 0.6 s or more.
 const STUCK: u8 = 2;
 
@@ -29,6 +32,18 @@ pub struct Answers {
     all_at: Option<Instant>,
     /// Whether it is a socket of MPTCP. None: there was no look.
     is_multipath: Option<bool>,
+}
+
+/// How far a connection between these ends leads, by the shortest round trip that the kernel has seen so far.
+pub fn reach(socket: BorrowedFd<'_>, ends: Option<(SocketAddr, SocketAddr)>) -> Reach {
+    if ends.is_some_and(|(own, peer)| own.ip() == peer.ip()) {
+        return Reach::Loopback;
+    }
+    // A kernel before Linux 4.6 leaves it 0.
+    match info(socket).map(|info| info.tcpi_min_rtt) {
+        Some(trip_us @ 1..) if Duration::from_micros(trip_us.into()) < NEAR => Reach::Near,
+        _ => Reach::Far,
+    }
 }
 
 /// What the peer's kernel owes over this connection at this time. The call does not wait.

@@ -6,7 +6,7 @@ use inet_rdma_paths::{Debt, Look, Path, State};
 use inet_rdma_session::{Position, Standing, Violation};
 
 use super::lone::{Lone, PLAIN, QUEUE};
-use crate::{Connection, Fault, Loss, Notice, Resume, Work};
+use crate::{Connection, Fault, Loss, Notice, Reach, Resume, Work};
 
 /// The time that an attempt has.
 const ATTEMPT: Duration = Duration::from_secs(10);
@@ -359,9 +359,13 @@ fn a_connection_that_this_side_cannot_have_is_told_as_its_loss() {
 }
 
 #[test]
-fn a_connection_within_one_host_has_a_smaller_window() {
-    for (is_local, window) in [(true, 1 << 20), (false, 4 << 20)] {
-        let mut lone = Lone::settling(Connection { is_local, ..PLAIN });
+fn a_connection_within_one_host_or_rack_has_a_smaller_window() {
+    for (reach, window) in [
+        (Reach::Loopback, 640 << 10),
+        (Reach::Near, 1 << 20),
+        (Reach::Far, 4 << 20),
+    ] {
+        let mut lone = Lone::settling(Connection { reach, ..PLAIN });
         lone.sizes = vec![1 << 20];
         lone.start();
         (0..5).for_each(|_| lone.send());

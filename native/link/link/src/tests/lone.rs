@@ -6,14 +6,14 @@ use inet_rdma_paths::{Debt, Look, Path};
 use inet_rdma_session::{Role, Session, Turn};
 
 use super::side::{Large, Receiver, packet, start};
-use crate::{Connection, Fault, Link, Loss, Notice, QueueWritten, TcpWritten, Work};
+use crate::{Connection, Fault, Link, Loss, Notice, QueueWritten, Reach, TcpWritten, Work};
 
 /// `suspect_after_ms`.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 /// The name of the first queue pair.
 pub const QUEUE: u64 = 7;
 pub const PLAIN: Connection = Connection {
-    is_local: false,
+    reach: Reach::Far,
     is_sealed: false,
 };
 /// The peer's host has answered all.

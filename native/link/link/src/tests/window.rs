@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use inet_rdma_session::{Role, Sink, Turn, WINDOW_BYTES_FIRST};
 
 use super::side::Large;
-use crate::{Connection, TcpWritten, Work};
+use crate::{Connection, Reach, TcpWritten, Work};
 
 type Link = crate::Link<Vec<u8>, Large>;
 
@@ -79,7 +79,7 @@ impl Simulation {
             link.handle_connected(
                 now,
                 Connection {
-                    is_local: false,
+                    reach: Reach::Far,
                     is_sealed: false,
                 },
             );
@@ -303,10 +303,11 @@ fn the_bound_of_the_node_holds_and_is_counted() {
     assert!(path.window() > 2 * WINDOW_BYTES_FIRST);
 }
 
-#[test]
-fn a_connection_within_one_host_has_a_window_of_its_own() {
+/// The window of a link over this route that a connection of this reach resumes.
+fn window_after_resume(route: Route, reach: Reach) -> usize {
     let mut path = Simulation::new(FAR, TOLD);
     path.run(2000);
+    path.route = route;
     let attempt = path.links[0].next_attempt();
     let now = path.now;
     let ours = path.links[0].suspend(now, attempt, Ok(())).expect("newer");
@@ -315,11 +316,22 @@ fn a_connection_within_one_host_has_a_window_of_its_own() {
     for (link, told) in path.links.iter_mut().zip([theirs, ours]) {
         assert_eq!(link.resume(now, attempt, told), crate::Resume::Connects);
         let connection = Connection {
-            is_local: true,
+            reach,
             is_sealed: false,
         };
         link.handle_resumed(now, connection);
     }
     path.run(2000);
-    assert_eq!(path.window(), MIB);
+    path.window()
+}
+
+#[test]
+fn a_connection_over_loopback_has_a_window_of_its_own() {
+    assert_eq!(window_after_resume(FAR, Reach::Loopback), 640 * 1024);
+}
+
+/// The kernel of a proxy is near, the peer behind it is not.
+#[test]
+fn a_near_proxy_does_not_bound_the_window_of_a_far_peer() {
+    assert!(window_after_resume(FAR, Reach::Near) > 2 * WINDOW_BYTES_FIRST);
 }

@@ -7,7 +7,7 @@ use inet_rdma_session::{LENGTH_BYTES, Turn};
 
 use super::network::{End, Hold, Pair, RESET, Tcp};
 use super::side::{Dial, Ending, Receiver, Side, packet, start};
-use crate::{Connection, Fault, Notice, QueueEnd, QueueStep, QueueWritten, Resume, Standing, TcpWritten, Work};
+use crate::{Connection, Fault, Notice, QueueEnd, QueueStep, QueueWritten, Reach, Resume, Standing, TcpWritten, Work};
 
 /// `suspect_after_ms` of both nodes.
 pub const PATIENCE: Duration = Duration::from_secs(1);
@@ -209,7 +209,7 @@ impl World {
 
     fn facts(&self, setup: &Setup) -> Connection {
         Connection {
-            is_local: false,
+            reach: Reach::Far,
             is_sealed: setup.is_sealed,
         }
     }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Instant;
 
-use inet_rdma_link::{Connection, Loss, Resume};
+use inet_rdma_link::{Connection, Loss, Reach, Resume};
 use inet_rdma_path_tcp::{Codec, Protection, TcpPath, descriptors};
 use inet_rdma_session::{QueuePairId, Standing};
 
@@ -16,6 +16,7 @@ use crate::notices::loss_of_error;
 use crate::port::Port;
 use crate::queue::Queue;
 use crate::tcp::Tcp;
+use crate::tcp_info;
 
 impl Link {
     /// Adds the queue pair of this connection as a path of the session; both sides know it by `id`.
@@ -135,12 +136,12 @@ impl Link {
     fn keep(&mut self, mut tcp: Tcp) -> Connection {
         let ends = tcp.path.ends();
         self.ends = self.ends.or(ends);
-        let is_local = ends.is_some_and(|(own, peer)| own.ip() == peer.ip());
-        if !is_local {
+        let reach = tcp_info::reach(tcp.path.socket().as_fd(), ends);
+        if reach == Reach::Far {
             tcp.begin_distance(self.state.window_bytes());
         }
         let connection = Connection {
-            is_local,
+            reach,
             is_sealed: tcp.path.sealing().is_some(),
         };
         self.tcp = Some(tcp);
