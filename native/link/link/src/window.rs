@@ -16,8 +16,8 @@ use crate::tcp::Reach;
 /// (`bench/run.py throughput --size 64K,1M,16M --senders 1,4`). Less than two acknowledgements leaves the path idle.
 const WINDOW_BYTES_LOOPBACK: usize = 640 * 1024;
 /// The window of a TCP connection to a near host. With 4 MiB, 4 senders of 1 MB have two thirds of the rate over a
-/// virtual cable, with 640 KiB a tenth less (`bench/run.py network --cable --only throughput`). It is enough for 5 GB/s over a round
-/// trip of 200 us.
+/// virtual cable, with 640 KiB a tenth less (`bench/run.py network --cable --only throughput`). It is enough for 5 GB/s
+/// over a round trip of 200 us.
 const WINDOW_BYTES_NEAR: usize = 1 << 20;
 /// The window becomes this many times the bytes that are acknowledged within a round trip: one for the path, one for
 /// the round trip in which a lost segment is sent again and nothing is acknowledged, one for growth. TCP's own window
