@@ -1,0 +1,42 @@
+//! Exact counts by operation.
+
+use crate::operation::{OPERATIONS, Operation};
+
+/// Messages and their bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Messages; a fragmented one is one.
+    pub messages: u64,
+    /// Bytes of packets, without the lengths before them.
+    pub bytes: u64,
+}
+
+/// Counts of each operation.
+pub struct Counts([Count; OPERATIONS]);
+
+impl Default for Counts {
+    fn default() -> Self {
+        Counts([Count::default(); OPERATIONS])
+    }
+}
+
+impl Counts {
+    pub(crate) fn add(&mut self, operation: Operation, begins_message: bool, bytes: usize) {
+        let count = &mut self.0[operation as usize];
+        count.messages += u64::from(begins_message);
+        count.bytes += bytes as u64;
+    }
+
+    /// Those of one operation.
+    pub fn of(&self, operation: Operation) -> Count {
+        self.0[operation as usize]
+    }
+
+    /// The operations of which there were packets.
+    pub fn iter(&self) -> impl Iterator<Item = (Operation, Count)> {
+        Operation::ALL
+            .into_iter()
+            .map(|operation| (operation, self.of(operation)))
+            .filter(|(_, count)| *count != Count::default())
+    }
+}
