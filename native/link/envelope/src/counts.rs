@@ -5,7 +5,7 @@ use crate::operation::{OPERATIONS, Operation};
 /// Messages and their bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Messages; a fragmented one is one.
+    /// Messages; a fragmented one is one. Of [`Operation::Other`]: packets that begin a message, or might.
     pub messages: u64,
     /// Bytes of packets, without the lengths before them.
     pub bytes: u64,
