@@ -7,8 +7,8 @@
 //! each packet. Nothing here changes, delays or refuses a byte.
 //!
 //! Source of the formats: the guides "Distribution Protocol" and "External Term Format" of ERTS, OTP 25 to 29. A packet
-//! begins with a distribution header, which brings the atoms that the sender has put into its cache ([`AtomCache`] is
-//! the reader's copy), or passes without one. A control message follows, a tuple that begins with the operation's
+//! begins with a distribution header, which brings the atoms that the sender has put into its cache (the reader keeps a
+//! copy), or passes without one. A control message follows, a tuple that begins with the operation's
 //! number; then the payload, which is never read.
 //!
 //! | what the reader meets | it does |
@@ -22,8 +22,6 @@
 //! | [`SEQUENCES`] fragmented messages under way | the fragments of further ones are [`Operation::Other`] |
 //! | [`NAMES`] names of [`NAMES_BYTES`] bytes in all, each of [`NAME_BYTES_MAX`] at most | names that no control message has used lately are forgotten: [`Name::UNKNOWN`], until the peer sends the atom again |
 //! | [`SKIPPED_TERMS`] terms before the sender and the target | the packet is [`Operation::Other`] |
-//!
-//! [`AtomCache`]: cache::AtomCache
 #![forbid(unsafe_code)]
 
 mod cache;

@@ -21,8 +21,8 @@ pub struct Entry {
 ///
 /// # Bounds
 /// With a total of `T` bytes each key of more than `T / N` bytes has an entry, and an entry's `at_most` exceeds the
-/// key's bytes by `T / N` at most. [`Self::decay`] scales all bytes, those that were never counted exactly, too, so
-/// both hold for decayed bytes.
+/// key's bytes by `T / N` at most. [`Self::decay`] scales the total, all entries and all errors by the same factor, so
+/// both bounds hold for decayed bytes.
 pub struct Sketch<const N: usize = 64> {
     /// In arrays of their own, which searches run through.
     fingerprints: [u32; N],
