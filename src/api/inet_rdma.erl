@@ -9,7 +9,7 @@
 -export([send/2, recv/2, recv/3, shutdown/2, close/1]).
 -export([post_send/2, post_recv/2, cancel/2, sendfile/2, sendfile/5]).
 -export([peername/1, sockname/1, port/1, setopts/2, getopts/2, getstat/1, getstat/2, info/0, info/1]).
--export([is_local/1, format_error/1, load_tools/0, i/0, history/1, flight_file/0]).
+-export([is_local/1, format_error/1, load_tools/0, i/0, top/1, history/1, flight_file/0]).
 -export_type([socket/0, listener/0, address/0, option/0, reason/0, info/0]).
 
 %% The largest length that a receive can ask for.
@@ -333,6 +333,21 @@ i() ->
 -spec info(socket() | node()) -> info() | undefined.
 info(#inet_rdma_socket{conn = Conn}) -> inet_rdma_info:of_connection(Conn);
 info(Node) when is_atom(Node) -> inet_rdma_info:of_node(Node).
+
+%% @doc Who fills the link to a node: bytes by operation, sender and target, in both directions, the
+%% heaviest first. undefined: there is no link of inet_rdma, it has had no packet, or the option
+%% attribution was off when it came up.
+-spec top(node()) -> inet_rdma_port:attribution() | undefined.
+top(Node) ->
+    case lists:keyfind(Node, 1, erlang:system_info(dist_ctrl)) of
+        {Node, Port} when is_port(Port) ->
+            case inet_rdma_port:attribution(Port) of
+                {ok, Attribution} -> Attribution;
+                _None -> undefined
+            end;
+        _ ->
+            undefined
+    end.
 
 %% @doc Makes the modules of the application inet_rdma_tools callable (the doctor, certify, the
 %% reader of the flight recorder's files), which lie in the directory of this application, or in

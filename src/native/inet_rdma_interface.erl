@@ -37,7 +37,9 @@
     | reserve
     | release
     | hold_writes
-    | questions.
+    | questions
+    | attribute
+    | attribution.
 
 %% What a link's port tells its guard.
 -type notice() ::
@@ -96,7 +98,9 @@ commands() ->
         reserve,
         release,
         hold_writes,
-        questions
+        questions,
+        attribute,
+        attribution
     ].
 
 -spec notices() -> [notice_name()].

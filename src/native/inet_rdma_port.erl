@@ -5,11 +5,11 @@
 
 -export([open/0, reserve/1, close/1, is_link/1, start/1, tick/1, getstat/1, command/2, command/3]).
 -export([prove/2, is_proof/3, give_up_tcp/2, with_socket/3]).
--export([counts/1, statistics/1, coding/1]).
+-export([counts/1, statistics/1, coding/1, attribution/1]).
 -export([first_standing/0, is_carried_by_queue/1, is_carried/1]).
 %% Called by inet_rdma_bounded.
 -export([use_socket/3]).
--export_type([standing/0]).
+-export_type([standing/0, attribution/0, attributed/0, attributed_party/0]).
 
 %% The number of all commands; native/link/port/src/commands.rs has the same.
 -define(COMMAND, 16#72646d61).
@@ -175,6 +175,43 @@ number_list([], <<>>) ->
 
 number(float, <<Number:64/native-float>>) -> Number;
 number(_Kind, <<Number:64/native>>) -> Number.
+
+%% Who sends over the link, and to whom, in both directions. Recent: bytes per second, of about the
+%% last ten seconds. All: bytes since nodeup. Off: why the packets are not understood.
+-type attribution() :: {Sent :: attributed(), Received :: attributed()}.
+-type attributed() :: {
+    Operations :: [{atom(), Messages :: non_neg_integer(), Bytes :: non_neg_integer()}],
+    Recent :: heaviest(),
+    All :: heaviest(),
+    Off :: none | binary()
+}.
+-type heaviest() :: {
+    Total :: float(),
+    [
+        {
+            Operation :: atom(),
+            Sender :: attributed_party(),
+            Target :: attributed_party(),
+            AtLeast :: float(),
+            AtMost :: float()
+        }
+    ]
+}.
+-type attributed_party() :: pid() | {name | alias, atom()} | none.
+
+%% none: the port does not count senders and targets, or there was no packet.
+-spec attribution(port()) -> {ok, attribution()} | none | {error, closed}.
+attribution(Port) ->
+    case command(Port, attribution) of
+        {ok, <<1>>} ->
+            receive
+                {'$inet_rdma', Port, Term} when is_binary(Term) -> {ok, binary_to_term(Term)}
+            end;
+        {ok, <<>>} ->
+            none;
+        Error ->
+            Error
+    end.
 
 %% The session's proof of these bytes. Empty: the port is closed.
 -spec prove(port(), iodata()) -> Proof :: binary().

@@ -1,5 +1,6 @@
 //! Memory that packets are received into: binaries of the VM's drivers.
 
+use std::ops::Range;
 use std::ptr::NonNull;
 
 use bytes::buf::UninitSlice;
@@ -25,6 +26,17 @@ unsafe impl Sync for Block {}
 impl Block {
     pub(crate) fn as_ptr(&self) -> *mut sys::ErlDrvBinary {
         self.binary.as_ptr()
+    }
+
+    /// The bytes of a packet that has arrived.
+    pub(crate) fn packet(&self, range: Range<usize>) -> &[u8] {
+        assert!(range.start <= range.end && range.end <= self.bytes);
+        // SAFETY: the range lies in the binary, by the type's invariant. Its memory is the VM's, which Rust takes as
+        // initialized, and it does not change while it is borrowed: `memory` borrows it mutably.
+        unsafe {
+            let first = (&raw const (*self.binary.as_ptr()).orig_bytes).cast::<u8>();
+            std::slice::from_raw_parts(first.add(range.start), range.len())
+        }
     }
 }
 

@@ -130,6 +130,11 @@ commands! {
     /// peer may never get, and a question that the peer's port does not answer counts as a debt of the path, at each
     /// tick, too. Until there is another TCP connection.
     Questions = c"questions",
+    /// Before [`Self::Start`]: counts who sends, and to whom.
+    Attribute = c"attribute",
+    /// Sends the caller `{'$inet_rdma', Port, Binary}`, a [term](crate::attribution::Attribution::term), and answers
+    /// `<<1>>`; nothing if senders and targets are not counted, or there was no packet.
+    Attribution = c"attribution",
 }
 }
 
@@ -353,6 +358,14 @@ fn command_of(
         Command::Questions => {
             let [decide] = fields.array()?;
             link.let_questions_decide(decide != 0);
+        }
+        Command::Attribute => link.attribute(),
+        Command::Attribution => {
+            let term = link.attribution();
+            if let Some(term) = &term {
+                port.tell_binary(term);
+            }
+            return answer_whether(term.is_some(), answer);
         }
         Command::Counts => {
             let [first] = fields.array()?;

@@ -5,6 +5,7 @@
 //! in `fields` (a descriptor of the VM), in `socket_options`, `tcp_info` and
 //! [`multipath`] (sockets, and facts of the kernel about them).
 
+mod attribution;
 pub mod block;
 mod coalescer;
 mod commands;

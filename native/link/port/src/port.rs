@@ -148,6 +148,14 @@ impl Port {
         unsafe { self.send(self.caller(), &[&other[..], &end].concat()) };
     }
 
+    /// Sends `{'$inet_rdma', Port, Binary}` to the caller of `port_control/3`.
+    pub fn tell_binary(self, bytes: &[u8]) {
+        let binary = [sys::TERM_BUF2BINARY, bytes.as_ptr().expose_provenance(), bytes.len()];
+        let end = [sys::TERM_TUPLE, 3];
+        // SAFETY: one term and the end of the tuple; the VM copies the bytes before the call returns.
+        unsafe { self.send(self.caller(), &[&binary[..], &end].concat()) };
+    }
+
     /// Sends `{'$inet_rdma', Port, Name, Standing}`, or `{'$inet_rdma', Port, {Name, Detail}, Standing}`. Standing:
     /// `#{number => N, state => State, path => Path, is_held => IsHeld, has_tcp => HasTcp, attempt => Attempt}`.
     /// To a process that has died: nothing.

@@ -4,6 +4,9 @@ use std::ops::AddAssign;
 
 use inet_rdma_session::LENGTH_BYTES;
 
+use crate::attribution::Attribution;
+use crate::port::Packet;
+
 /// What queue pairs have done, beside what the session counts.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct QueueCounts {
@@ -29,8 +32,11 @@ impl AddAssign for QueueCounts {
 }
 
 /// Sizes of packets with their lengths, whichever path carries them. Ticks are left out.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Default)]
 pub struct Tally {
+    /// Senders and targets, from the first packet on. None: they are not counted, or there was no packet.
+    attribution: Option<Box<Attribution>>,
+    attributes: bool,
     pub largest_sent: u64,
     /// Number of packets received.
     pub received: u64,
@@ -41,14 +47,35 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// The VM has given a packet of `bytes` bytes.
-    pub fn count_sent(&mut self, bytes: usize) {
-        self.largest_sent = self.largest_sent.max((LENGTH_BYTES + bytes) as u64);
+    /// Counts senders and targets, too. Before the first packet.
+    pub fn attribute(&mut self) {
+        self.attributes = true;
     }
 
-    /// The VM gets a packet of `bytes` bytes.
-    pub fn count_received(&mut self, bytes: usize) {
-        let size = (LENGTH_BYTES + bytes) as u64;
+    /// The senders and targets, if they are counted and there was a packet.
+    pub fn attribution(&mut self) -> Option<&mut Attribution> {
+        self.attribution.as_deref_mut()
+    }
+
+    fn begun_attribution(&mut self) -> Option<&mut Attribution> {
+        self.attributes
+            .then(|| &mut **self.attribution.get_or_insert_with(Attribution::begin))
+    }
+
+    /// The VM has given a packet.
+    pub fn count_sent(&mut self, packet: &Packet<'_>) {
+        self.largest_sent = self.largest_sent.max((LENGTH_BYTES + packet.bytes()) as u64);
+        if let Some(attribution) = self.begun_attribution() {
+            attribution.count_sent(packet);
+        }
+    }
+
+    /// The VM gets a packet.
+    pub fn count_received(&mut self, packet: &[u8]) {
+        if let Some(attribution) = self.begun_attribution() {
+            attribution.count_received(packet);
+        }
+        let size = (LENGTH_BYTES + packet.len()) as u64;
         self.received += 1;
         self.bytes_received += size;
         self.largest_received = self.largest_received.max(size);

@@ -85,6 +85,16 @@ impl Link {
         })
     }
 
+    /// Counts who sends, and to whom, from the first packet on.
+    pub fn attribute(&mut self) {
+        self.tally.attribute();
+    }
+
+    /// Who sends, and to whom: see [`Attribution::term`](crate::attribution::Attribution::term).
+    pub fn attribution(&mut self) -> Option<Vec<u8>> {
+        self.tally.attribution().map(|attribution| attribution.term())
+    }
+
     /// The numbers of [`COUNTS`] from `first` on, as many as an answer takes.
     pub fn counts(&self, first: usize) -> Vec<u64> {
         let behind = first.saturating_add(ANSWER_NUMBERS).min(COUNTS.len());

@@ -11,7 +11,7 @@ use crate::port::{Packet, Port};
 
 impl Link {
     pub fn send(&mut self, port: Port, packet: &Packet<'_>) {
-        self.tally.count_sent(packet.bytes());
+        self.tally.count_sent(packet);
         if self.state.is_sent_by_queue() {
             self.send_by_queue(packet);
         } else if self
