@@ -1,8 +1,8 @@
 //! A peer that sends any packets: bytes, and headers with atoms before bytes.
 //!
-//! Run: `cargo fuzz run packets` (nightly), or on stable with `RUSTC_BOOTSTRAP=1`. Nothing may panic, the reader switches
-//! itself off once at most, its answer does not depend on the pieces of a packet, and no byte is counted twice or left
-//! out.
+//! Run: `cargo fuzz run packets` (nightly), or on stable with `RUSTC_BOOTSTRAP=1`. Nothing may panic, the reader
+//! switches itself off once at most, its answer does not depend on the pieces of a packet, and no byte is counted twice
+//! or left out.
 #![no_main]
 
 use arbitrary::Arbitrary;
