@@ -167,7 +167,8 @@ new({Own, Peer}, #{
             window => window(OwnOffer, PeerOffer, Config),
             sealing => Sealing,
             compression => compression(Own, Peer),
-            mptcp => Mptcp
+            mptcp => Mptcp,
+            attribution => maps:get(attribution, Config)
         }
     ).
 

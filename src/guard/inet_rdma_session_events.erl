@@ -33,7 +33,6 @@ start(Queue, HasSettled, #{port := Port, session := Session, config := Config} =
     _ = inet_rdma_port:command(Port, suspect_after, <<
         (maps:get(suspect_after_ms, Config)):32/native
     >>),
-    _ = [inet_rdma_port:command(Port, attribute) || #{attribution := on} <- [Config]],
     ok = tell(Session),
     ok = note_known(Guarded),
     ok = await_lasting(Guarded),

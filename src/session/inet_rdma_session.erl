@@ -120,7 +120,8 @@ reserve(Role) ->
         window := {pos_integer(), Node :: non_neg_integer()} | none,
         sealing := sealing(),
         compression := compression(),
-        mptcp := inet_rdma_multipath:option()
+        mptcp := inet_rdma_multipath:option(),
+        attribution := on | off
     }
 ) ->
     {ok, t()} | {error, inet_rdma:reason()}.
@@ -131,7 +132,8 @@ new(Port, Driver, Role, #{
     window := Window,
     sealing := Sealing,
     compression := Compression,
-    mptcp := Mptcp
+    mptcp := Mptcp,
+    attribution := Attribution
 }) ->
     Cookie = atom_to_binary(erlang:get_cookie(binary_to_atom(Node))),
     {IsInitiator, Nonces} =
@@ -152,6 +154,8 @@ new(Port, Driver, Role, #{
     ],
     case {inet_rdma_port:reserve(Port), inet_rdma_port:command(Port, begin_session, Argument)} of
         {ok, {ok, <<Name:16/binary>>}} ->
+            %% The VM's first packets come before the link is started.
+            _ = [inet_rdma_port:command(Port, attribute) || Attribution =:= on],
             {ok, #{
                 port => Port,
                 name => Name,

@@ -130,7 +130,7 @@ commands! {
     /// peer may never get, and a question that the peer's port does not answer counts as a debt of the path, at each
     /// tick, too. Until there is another TCP connection.
     Questions = c"questions",
-    /// Before [`Self::Start`]: counts who sends, and to whom.
+    /// Counts who sends, and to whom. Before the VM knows the port, which gives it packets before [`Self::Start`].
     Attribute = c"attribute",
     /// Sends the caller `{'$inet_rdma', Port, Binary}`, a [term](crate::attribution::Attribution::term), and answers
     /// `<<1>>`; nothing if senders and targets are not counted, or there was no packet.
