@@ -180,6 +180,14 @@ defmodule InetRdma do
   def info(%Socket{handle: handle}), do: info_or_nil(handle)
   def info(node) when is_atom(node), do: info_or_nil(node)
 
+  @doc "Who fills the link to a node, as `:inet_rdma.top/1` says: by operation, sender and target."
+  @spec top(node()) :: {:ok, :inet_rdma.top()} | {:error, :no_link | :other_carrier | :attribution_off}
+  def top(node) when is_atom(node), do: :inet_rdma.top(node)
+
+  @doc "`top/1` of each link of this node."
+  @spec top() :: [{node(), {:ok, :inet_rdma.top()} | {:error, :no_link | :other_carrier | :attribution_off}}]
+  def top, do: :inet_rdma.top()
+
   defp info_or_nil(of) do
     case :inet_rdma.info(of) do
       :undefined -> nil

@@ -9,8 +9,8 @@
 -export([send/2, recv/2, recv/3, shutdown/2, close/1]).
 -export([post_send/2, post_recv/2, cancel/2, sendfile/2, sendfile/5]).
 -export([peername/1, sockname/1, port/1, setopts/2, getopts/2, getstat/1, getstat/2, info/0, info/1]).
--export([is_local/1, format_error/1, load_tools/0, i/0, top/1, history/1, flight_file/0]).
--export_type([socket/0, listener/0, address/0, option/0, reason/0, info/0]).
+-export([is_local/1, format_error/1, load_tools/0, i/0, top/0, top/1, history/1, flight_file/0]).
+-export_type([socket/0, listener/0, address/0, option/0, reason/0, info/0, top/0]).
 
 %% The largest length that a receive can ask for.
 -define(LENGTH_MAX, 16#7fffffff).
@@ -42,6 +42,7 @@
     | {atom(), term()}.
 -type reason() :: inet_rdma_error:reason().
 -type info() :: #{atom() => term()}.
+-type top() :: inet_rdma_top:t().
 
 %% @doc Listens at a port of this host. Port 0: a free one, see port/1. The caller owns the
 %% listener: its death closes the port, not the connections. {ip, Ip} chooses the RDMA devices and
@@ -334,20 +335,17 @@ i() ->
 info(#inet_rdma_socket{conn = Conn}) -> inet_rdma_info:of_connection(Conn);
 info(Node) when is_atom(Node) -> inet_rdma_info:of_node(Node).
 
-%% @doc Who fills the link to a node: bytes by operation, sender and target, in both directions, the
-%% heaviest first. undefined: there is no link of inet_rdma, it has had no packet, or the option
-%% attribution was off when it came up.
--spec top(node()) -> inet_rdma_port:attribution() | undefined.
-top(Node) ->
-    case lists:keyfind(Node, 1, erlang:system_info(dist_ctrl)) of
-        {Node, Port} when is_port(Port) ->
-            case inet_rdma_port:attribution(Port) of
-                {ok, Attribution} -> Attribution;
-                _None -> undefined
-            end;
-        _ ->
-            undefined
-    end.
+%% @doc Who fills the link to a node, in both directions: exact counts by operation, and the heaviest
+%% by operation, sender and target, of late (in bytes per second) and since the link came up (in
+%% bytes). docs/MONITORING.md has an example. {error, attribution_off}: the option attribution was
+%% off when the link came up; other_carrier: OTP's driver carries the link, or OTP's TLS; no_link:
+%% there is none.
+-spec top(node()) -> {ok, top()} | {error, no_link | other_carrier | attribution_off}.
+top(Node) when is_atom(Node) -> inet_rdma_top:of_node(Node).
+
+%% @doc top/1 of each link of this node.
+-spec top() -> [{node(), {ok, top()} | {error, no_link | other_carrier | attribution_off}}].
+top() -> inet_rdma_top:all().
 
 %% @doc Makes the modules of the application inet_rdma_tools callable (the doctor, certify, the
 %% reader of the flight recorder's files), which lie in the directory of this application, or in

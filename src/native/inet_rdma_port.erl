@@ -197,9 +197,9 @@ number(_Kind, <<Number:64/native>>) -> Number.
         }
     ]
 }.
--type attributed_party() :: pid() | {name | alias, atom()} | none.
+-type attributed_party() :: pid() | {name | alias, atom()} | unknown | none.
 
-%% none: the port does not count senders and targets, or there was no packet.
+%% none: the port does not count senders and targets.
 -spec attribution(port()) -> {ok, attribution()} | none | {error, closed}.
 attribution(Port) ->
     case command(Port, attribution) of

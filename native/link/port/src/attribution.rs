@@ -58,8 +58,8 @@ impl Attribution {
 
     /// In the external format, `{Sent, Received}`, each `{Operations, Recent, All, Off}`. Operations:
     /// `[{Operation, Messages, Bytes}]`. Recent, in bytes per second, and All, in bytes: `{Total, [{Operation, Sender,
-    /// Target, AtLeast, AtMost}]}`. Sender and Target: a pid, `{name, Name}`, `{alias, Node}` or `none`; a name that is
-    /// not known is `undefined`. Off: `none`, or why all packets are of the operation `other`.
+    /// Target, AtLeast, AtMost}]}`. Sender and Target: a pid, `{name, Name}`, `{alias, Node}`, `unknown` if the reader
+    /// has forgotten the name or the node, or `none`. Off: `none`, or why all packets are of the operation `other`.
     pub fn term(&mut self) -> Vec<u8> {
         self.decay();
         let mut term = Term(vec![131]);
@@ -130,42 +130,45 @@ impl Term {
             term.atom(key.operation.name().as_bytes());
             term.party(reader, key.sender);
             term.party(reader, key.target);
-            term.float(at_least / divisor);
+            // Errors of rounding.
+            term.float(at_least.max(0.0) / divisor);
             term.float(at_most / divisor);
         });
     }
 
-    fn name(&mut self, reader: &Reader, name: Name) {
-        // The VM refuses a term with an atom that is none.
-        let text = reader.text(name).filter(|text| std::str::from_utf8(text).is_ok());
-        self.atom(text.unwrap_or(b"undefined"));
-    }
-
     fn party(&mut self, reader: &Reader, party: Party) {
+        // The VM refuses a term with an atom that is none.
+        let text = |name: Name| reader.text(name).filter(|text| std::str::from_utf8(text).is_ok());
         match party {
             Party::None => self.atom(b"none"),
-            Party::Name(name) => {
-                self.tuple(2);
-                self.atom(b"name");
-                self.name(reader, name);
-            }
+            Party::Name(name) => self.named(b"name", text(name)),
+            Party::Alias { node, .. } => self.named(b"alias", text(node)),
             Party::Process {
                 node,
                 id,
                 serial,
                 creation,
-            } => {
-                self.0.push(88);
-                self.name(reader, node);
-                [id, serial, creation]
-                    .iter()
-                    .for_each(|word| self.0.extend(word.to_be_bytes()));
-            }
-            Party::Alias { node, .. } => {
+            } => match text(node) {
+                Some(node) => {
+                    self.0.push(88);
+                    self.atom(node);
+                    [id, serial, creation]
+                        .iter()
+                        .for_each(|word| self.0.extend(word.to_be_bytes()));
+                }
+                None => self.atom(b"unknown"),
+            },
+        }
+    }
+
+    fn named(&mut self, kind: &[u8], name: Option<&[u8]>) {
+        match name {
+            Some(name) => {
                 self.tuple(2);
-                self.atom(b"alias");
-                self.name(reader, node);
+                self.atom(kind);
+                self.atom(name);
             }
+            None => self.atom(b"unknown"),
         }
     }
 }

@@ -20,7 +20,7 @@ pub struct Block {
 
 // SAFETY: `driver_free_binary` may be called from any thread, and a binary's bytes belong to no thread.
 unsafe impl Send for Block {}
-// SAFETY: `&Block` gives out nothing but the pointer.
+// SAFETY: `&Block` gives out the pointer, and the bytes, which change under `&mut Block` alone.
 unsafe impl Sync for Block {}
 
 impl Block {
@@ -28,11 +28,13 @@ impl Block {
         self.binary.as_ptr()
     }
 
-    /// The bytes of a packet that has arrived.
+    /// The bytes of a packet that has arrived: all of them have been written. Panics if the range is not in the block.
     pub(crate) fn packet(&self, range: Range<usize>) -> &[u8] {
         assert!(range.start <= range.end && range.end <= self.bytes);
-        // SAFETY: the range lies in the binary, by the type's invariant. Its memory is the VM's, which Rust takes as
-        // initialized, and it does not change while it is borrowed: `memory` borrows it mutably.
+        // SAFETY: the range lies in the binary, by the type's invariant and the line above. Bytes that no packet has
+        // filled are what the VM's allocator, foreign code, has left there, not a value of Rust that is not initialized.
+        // They do not change while they are borrowed: this code writes only through `memory`, which borrows
+        // mutably, and the VM never writes to a binary that it has been given.
         unsafe {
             let first = (&raw const (*self.binary.as_ptr()).orig_bytes).cast::<u8>();
             std::slice::from_raw_parts(first.add(range.start), range.len())

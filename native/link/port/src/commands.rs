@@ -133,7 +133,7 @@ commands! {
     /// Counts who sends, and to whom. Before the VM knows the port, which gives it packets before [`Self::Start`].
     Attribute = c"attribute",
     /// Sends the caller `{'$inet_rdma', Port, Binary}`, a [term](crate::attribution::Attribution::term), and answers
-    /// `<<1>>`; nothing if senders and targets are not counted, or there was no packet.
+    /// `<<1>>`; nothing if senders and targets are not counted.
     Attribution = c"attribution",
 }
 }

@@ -211,12 +211,12 @@ impl Queue {
             let taken = match received {
                 Received::Whole(block) => {
                     total += LENGTH_BYTES + block.bytes();
-                    tally.count_received(block.packet(0..block.bytes()));
+                    tally.count_received(block.bytes(), || block.packet(0..block.bytes()));
                     port.deliver(block, 0..block.bytes())
                 }
                 Received::Batch { bytes, packets } => packets.iter().all(|packet| {
                     total += LENGTH_BYTES + packet.len();
-                    tally.count_received(bytes.packet(packet.clone()));
+                    tally.count_received(packet.len(), || bytes.packet(packet.clone()));
                     port.deliver(bytes, packet.clone())
                 }),
                 // Links advertise no landing buffers.

@@ -34,7 +34,7 @@ impl AddAssign for QueueCounts {
 /// Sizes of packets with their lengths, whichever path carries them. Ticks are left out.
 #[derive(Default)]
 pub struct Tally {
-    /// Senders and targets, from the first packet on. None: they are not counted, or there was no packet.
+    /// Senders and targets, from the first packet on; None until then.
     attribution: Option<Box<Attribution>>,
     attributes: bool,
     pub largest_sent: u64,
@@ -52,12 +52,8 @@ impl Tally {
         self.attributes = true;
     }
 
-    /// The senders and targets, if they are counted and there was a packet.
+    /// The senders and targets. None: they are not counted.
     pub fn attribution(&mut self) -> Option<&mut Attribution> {
-        self.attribution.as_deref_mut()
-    }
-
-    fn begun_attribution(&mut self) -> Option<&mut Attribution> {
         self.attributes
             .then(|| &mut **self.attribution.get_or_insert_with(Attribution::begin))
     }
@@ -65,17 +61,17 @@ impl Tally {
     /// The VM has given a packet.
     pub fn count_sent(&mut self, packet: &Packet<'_>) {
         self.largest_sent = self.largest_sent.max((LENGTH_BYTES + packet.bytes()) as u64);
-        if let Some(attribution) = self.begun_attribution() {
+        if let Some(attribution) = self.attribution() {
             attribution.count_sent(packet);
         }
     }
 
-    /// The VM gets a packet.
-    pub fn count_received(&mut self, packet: &[u8]) {
-        if let Some(attribution) = self.begun_attribution() {
-            attribution.count_received(packet);
+    /// The VM gets a packet of `bytes` bytes, which are only looked at if senders and targets are counted.
+    pub fn count_received<'a>(&mut self, bytes: usize, packet: impl FnOnce() -> &'a [u8]) {
+        if let Some(attribution) = self.attribution() {
+            attribution.count_received(packet());
         }
-        let size = (LENGTH_BYTES + packet.len()) as u64;
+        let size = (LENGTH_BYTES + bytes) as u64;
         self.received += 1;
         self.bytes_received += size;
         self.largest_received = self.largest_received.max(size);

@@ -197,12 +197,13 @@ impl Sink for ToVm<'_> {
 
     // The VM refuses a packet only if the peer's bytes are wrong; it ends the port then.
     fn small(&mut self, packet: &[u8]) {
-        self.tally.count_received(packet);
+        self.tally.count_received(packet.len(), || packet);
         let _taken = self.port.deliver_copy(packet);
     }
 
     fn large(&mut self, packet: Block) {
-        self.tally.count_received(packet.packet(0..packet.bytes()));
+        self.tally
+            .count_received(packet.bytes(), || packet.packet(0..packet.bytes()));
         let _taken = self.port.deliver(&packet, 0..packet.bytes());
     }
 }

@@ -1,0 +1,95 @@
+%% Who fills the links of this node, as their ports have counted it.
+%%
+%% Internal: use inet_rdma:top/0,1.
+-module(inet_rdma_top).
+
+-export([all/0, of_node/1]).
+-export_type([t/0, direction/0, heaviest/0, row/0, party/0]).
+
+-type t() :: #{sent := direction(), received := direction()}.
+
+%% Operations: as the protocol of the distribution names them, in small letters; other: what the
+%% reader does not know. Bytes: of packets, without the lengths before them. Recent: in bytes per
+%% second, of about the last ten seconds. All: bytes since the link came up. Off: none, or why
+%% senders and targets are not known any more; what comes from then on is other.
+-type direction() :: #{
+    operations := #{atom() => {Messages :: non_neg_integer(), Bytes :: non_neg_integer()}},
+    recent := heaviest(),
+    all := heaviest(),
+    off := none | binary()
+}.
+
+%% The total has all rows, also those that are not shown: 20 are, the heaviest first.
+-type heaviest() :: #{total := non_neg_integer(), rows := [row()]}.
+
+%% Percent: of at_most in the total.
+-type row() :: #{
+    operation := atom(),
+    from := party(),
+    to := party(),
+    at_least := non_neg_integer(),
+    at_most := non_neg_integer(),
+    percent := 0..100
+}.
+
+%% A process of this node that lives has its registered name, or its initial call, as they are now.
+%% {alias, Node}: any alias of a process there. unknown: the name is forgotten. none: the message
+%% names none.
+-type party() ::
+    pid() | {pid(), atom() | mfa()} | {name, atom()} | {alias, node()} | unknown | none.
+
+-type answer() :: {ok, t()} | {error, no_link | other_carrier | attribution_off}.
+
+-spec all() -> [{node(), answer()}].
+all() ->
+    [{Node, of_controller(Controller)} || {Node, Controller} <- erlang:system_info(dist_ctrl)].
+
+-spec of_node(node()) -> answer().
+of_node(Node) ->
+    case lists:keyfind(Node, 1, erlang:system_info(dist_ctrl)) of
+        {Node, Controller} -> of_controller(Controller);
+        false -> {error, no_link}
+    end.
+
+of_controller(Controller) ->
+    case is_port(Controller) andalso inet_rdma_port:is_link(Controller) of
+        true -> of_port(inet_rdma_port:attribution(Controller));
+        false -> {error, other_carrier}
+    end.
+
+of_port({ok, {Sent, Received}}) -> {ok, #{sent => direction(Sent), received => direction(Received)}};
+of_port(none) -> {error, attribution_off};
+of_port({error, closed}) -> {error, no_link}.
+
+direction({Operations, Recent, All, Off}) ->
+    #{
+        operations => maps:from_list([
+            {Name, {Messages, Bytes}}
+         || {Name, Messages, Bytes} <- Operations
+        ]),
+        recent => heaviest(Recent),
+        all => heaviest(All),
+        off => Off
+    }.
+
+heaviest({Total, Rows}) ->
+    #{total => round(Total), rows => [row(Row, Total) || Row <- Rows]}.
+
+row({Operation, Sender, Target, AtLeast, AtMost}, Total) ->
+    #{
+        operation => Operation,
+        from => party(Sender),
+        to => party(Target),
+        at_least => round(AtLeast),
+        at_most => round(AtMost),
+        percent => min(100, round(100 * AtMost / max(Total, 1.0)))
+    }.
+
+party(Pid) when is_pid(Pid), node(Pid) =:= node() ->
+    case process_info(Pid, registered_name) of
+        {registered_name, Name} -> {Pid, Name};
+        [] -> {Pid, proc_lib:translate_initial_call(Pid)};
+        undefined -> Pid
+    end;
+party(Party) ->
+    Party.
