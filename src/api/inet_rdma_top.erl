@@ -22,7 +22,8 @@
 %% The total has all rows, also those that are not shown: 20 are, the heaviest first.
 -type heaviest() :: #{total := non_neg_integer(), rows := [row()]}.
 
-%% Percent: of at_most in the total.
+%% The bytes are at_least to at_most, exactly where both are the same. Percent: of at_least in the
+%% total; 0 in all rows: many senders share the link.
 -type row() :: #{
     operation := atom(),
     from := party(),
@@ -82,14 +83,21 @@ row({Operation, Sender, Target, AtLeast, AtMost}, Total) ->
         to => party(Target),
         at_least => round(AtLeast),
         at_most => round(AtMost),
-        percent => min(100, round(100 * AtMost / max(Total, 1.0)))
+        percent => min(100, round(100 * AtLeast / max(Total, 1.0)))
     }.
 
 party(Pid) when is_pid(Pid), node(Pid) =:= node() ->
     case process_info(Pid, registered_name) of
         {registered_name, Name} -> {Pid, Name};
-        [] -> {Pid, proc_lib:translate_initial_call(Pid)};
+        [] -> {Pid, initial_call(Pid)};
         undefined -> Pid
     end;
 party(Party) ->
     Party.
+
+initial_call(Pid) ->
+    case {proc_lib:translate_initial_call(Pid), process_info(Pid, initial_call)} of
+        %% No process of proc_lib.
+        {{proc_lib, init_p, 5}, {initial_call, Call}} -> Call;
+        {Call, _} -> Call
+    end.
