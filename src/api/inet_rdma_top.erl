@@ -11,7 +11,7 @@
 %% Operations: as the protocol of the distribution names them, in small letters; other: what the
 %% reader does not know. Bytes: of packets, without the lengths before them. Recent: in bytes per
 %% second, of about the last ten seconds. All: bytes since the link came up. Off: none, or why
-%% senders and targets are not known any more; what comes from then on is other.
+%% senders and targets are no longer known; what comes from then on is other.
 -type direction() :: #{
     operations := #{atom() => {Messages :: non_neg_integer(), Bytes :: non_neg_integer()}},
     recent := heaviest(),

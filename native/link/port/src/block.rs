@@ -32,9 +32,9 @@ impl Block {
     pub(crate) fn packet(&self, range: Range<usize>) -> &[u8] {
         assert!(range.start <= range.end && range.end <= self.bytes);
         // SAFETY: the range lies in the binary, by the type's invariant and the line above. Bytes that no packet has
-        // filled are what the VM's allocator, foreign code, has left there, not a value of Rust that is not initialized.
-        // They do not change while they are borrowed: this code writes only through `memory`, which borrows
-        // mutably, and the VM never writes to a binary that it has been given.
+        // filled are what the VM's allocator, foreign code, has left there, and no value of Rust that is not
+        // initialized. They do not change while they are borrowed: this code writes only through `memory`, which
+        // borrows mutably, and the VM never writes to a binary that it has been given.
         unsafe {
             let first = (&raw const (*self.binary.as_ptr()).orig_bytes).cast::<u8>();
             std::slice::from_raw_parts(first.add(range.start), range.len())
