@@ -66,6 +66,9 @@
     | {shared_memory, Bytes :: non_neg_integer()}
     | {device_limit, Device :: binary(), Receives :: non_neg_integer(),
         Completions :: non_neg_integer()}
+    %% A device fails the self-test of a new queue pair; GoesWithout: the next queue pair does
+    %% without what failed.
+    | {self_test, Device :: binary() | peer, [tried()], GoesWithout :: boolean()}
     | {option_unknown, Option :: atom()}
     | device_removed
     | {device_event, Device :: binary(), Event :: binary()}
@@ -91,6 +94,9 @@
     | {panicked, Thread :: binary()}
     %% Those of inet, where a name does not resolve.
     | posix().
+
+%% What the self-test of a queue pair tries.
+-type tried() :: inline | gather | windows | immediates | writes | sends.
 
 %% How the peer broke the rules of the protocol or of a fabric. The numbers are those that the peer
 %% sent, then those that are allowed.
@@ -311,8 +317,23 @@ text({device_limit, Device, Receives, Completions}) ->
     io(
         "the RDMA device ~ts holds ~b receives and ~b completions in a queue: set receive_slots to "
         "less than ~b",
-        [Device, Receives, Completions, min(Receives, Completions)]
+        %% 8 are for the self-test: SELF_TEST_RECEIVES of the native library.
+        [Device, Receives, Completions, max(0, min(Receives, Completions) - 8)]
     );
+text({self_test, Device, Tried, GoesWithout}) ->
+    Whose =
+        case Device of
+            peer -> "the peer's RDMA device";
+            _ -> io("the RDMA device ~ts", [Device])
+        end,
+    Next =
+        case GoesWithout of
+            true -> "the next connection does without";
+            false -> "it cannot be used"
+        end,
+    io("~ts failed the self-test of the connection (~ts): ~ts", [
+        Whose, lists:join(", ", [tried(One) || One <- Tried]), Next
+    ]);
 text({option_unknown, Option}) ->
     io(
         "the kernel's RDMA connection manager does not know the option ~s: leave it at 0, or use a "
@@ -459,6 +480,13 @@ misbehaviour({control_forged, Sequence}) ->
     ]);
 misbehaviour(Message) ->
     message(Message).
+
+tried(inline) -> "inline bytes";
+tried(gather) -> "bytes of two places";
+tried(windows) -> "memory windows";
+tried(immediates) -> "immediates";
+tried(writes) -> "writes";
+tried(sends) -> "sends".
 
 message({message_length, Got, Due}) ->
     io("a message of ~b bytes where ~b were due", [Got, Due]);

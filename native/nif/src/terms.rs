@@ -2,7 +2,7 @@
 
 use inet_rdma_engine::attempt::AttemptError;
 use inet_rdma_engine::connection::{Closed, ContentsViolation};
-use inet_rdma_fabric::{DirectoryFault, Errno, FabricError, Lack, Misbehaviour, Rejection};
+use inet_rdma_fabric::{DirectoryFault, Errno, FabricError, Lack, Misbehaviour, Rejection, Tried};
 use inet_rdma_port::errno_name;
 use inet_rdma_records::Violation as RecordViolation;
 use inet_rdma_socket::stream_socket::Refused;
@@ -114,6 +114,8 @@ shapes! {
         FabricError::PinnedLimit { bytes, pinned, max } => pinned_limit(bytes, pinned, max),
         FabricError::SharedMemory { bytes } => shared_memory(bytes),
         FabricError::DeviceLimit { device, receives, completions } => device_limit(device, receives, completions),
+        FabricError::SelfTest { device, tried, is_avoidable } =>
+            self_test(device_or_peer(env, device.as_deref()), tried_names(env, tried), is_avoidable),
         FabricError::OptionUnknown { option } => option_unknown(atom(env, option)),
         FabricError::Rejected(how) => rejected(rejection(env, how)),
         FabricError::DeviceRemoved => device_removed,
@@ -302,6 +304,17 @@ fn limit_bytes(env: Env<'_>, limit: Option<u64>) -> Term<'_> {
         Some(bytes) => bytes.encode(env),
         None => atom(env, "unlimited"),
     }
+}
+
+fn device_or_peer<'a>(env: Env<'a>, device: Option<&str>) -> Term<'a> {
+    match device {
+        Some(device) => device.encode(env),
+        None => atom(env, "peer"),
+    }
+}
+
+fn tried_names<'a>(env: Env<'a>, tried: &[Tried]) -> Vec<Term<'a>> {
+    tried.iter().map(|tried| atom(env, tried.name())).collect()
 }
 
 fn user_or_none(env: Env<'_>, user: Option<u32>) -> Term<'_> {

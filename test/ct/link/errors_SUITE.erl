@@ -88,6 +88,7 @@ sample({Name, Fields}) ->
         {Text, 1} when Text =:= no_route; Text =:= panicked; Text =:= field -> {Name, <<"a text">>};
         {device_event, 2} -> {Name, <<"rxe0">>, <<"fatal">>};
         {option_unknown, 1} -> {Name, ack_timeout_ms};
+        {self_test, 3} -> {Name, <<"rxe0">>, [inline, gather], true};
         {device_limit, 3} -> {Name, <<"rxe0">>, 7, 8};
         {shm_directory, 2} -> {Name, <<"/run/a">>, missing};
         {system, 1} -> {Name, eio};

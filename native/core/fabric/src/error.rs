@@ -143,7 +143,7 @@ pub enum FabricError {
     #[error(
         "the RDMA device {device} holds {receives} receives and {completions} completions in a queue: set \
          receive_slots to less than {}",
-        receives.min(completions)
+        receives.min(completions).saturating_sub(SELF_TEST_RECEIVES)
     )]
     DeviceLimit {
         /// Name of the device.
@@ -152,6 +152,16 @@ pub enum FabricError {
         receives: u32,
         /// Completions that a queue of it holds.
         completions: u32,
+    },
+    /// A device does not do what it says, as the self-test of a new queue pair has found.
+    #[error("{}", self_test_in_words(device.as_deref(), tried, *is_avoidable))]
+    SelfTest {
+        /// Name of the device; None: it is the peer's.
+        device: Option<String>,
+        /// What failed, not empty.
+        tried: Vec<Tried>,
+        /// True: the next queue pair does without.
+        is_avoidable: bool,
     },
     /// The kernel's connection manager does not know an option.
     #[error(
@@ -216,6 +226,67 @@ impl FabricError {
         FabricError::System {
             doing,
             error: errno.into(),
+        }
+    }
+}
+
+/// Receives of a queue pair over verbs beside its receive slots: for the messages of the self-test.
+pub const SELF_TEST_RECEIVES: u32 = 8;
+
+fn self_test_in_words(device: Option<&str>, tried: &[Tried], is_avoidable: bool) -> String {
+    let whose = device.map_or_else(
+        || "the peer's RDMA device".to_owned(),
+        |device| format!("the RDMA device {device}"),
+    );
+    let tried: Vec<_> = tried.iter().map(Tried::to_string).collect();
+    let next = match is_avoidable {
+        true => "the next connection does without",
+        false => "it cannot be used",
+    };
+    format!(
+        "{whose} failed the self-test of the connection ({}): {next}",
+        tried.join(", ")
+    )
+}
+
+/// What the self-test of a queue pair tries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+pub enum Tried {
+    /// Bytes that go along with their work request.
+    #[error("inline bytes")]
+    Inline,
+    /// One work request with bytes of two places.
+    #[error("bytes of two places")]
+    Gather,
+    /// Memory windows: bind, a write of the peer, invalidation.
+    #[error("memory windows")]
+    Windows,
+    /// Writes with an immediate.
+    #[error("immediates")]
+    Immediates,
+    /// Writes.
+    #[error("writes")]
+    Writes,
+    /// Sends.
+    #[error("sends")]
+    Sends,
+}
+
+impl Tried {
+    /// True: a connection can do without.
+    pub fn is_avoidable(self) -> bool {
+        matches!(self, Tried::Inline | Tried::Gather | Tried::Windows)
+    }
+
+    /// Its name in a reason.
+    pub fn name(self) -> &'static str {
+        match self {
+            Tried::Inline => "inline",
+            Tried::Gather => "gather",
+            Tried::Windows => "windows",
+            Tried::Immediates => "immediates",
+            Tried::Writes => "writes",
+            Tried::Sends => "sends",
         }
     }
 }

@@ -35,7 +35,7 @@ use inet_rdma_stream::{CONTROL_BYTES, Hello, Limits, Notice, RemoteAddress};
 pub use capabilities::{Capabilities, Safeguard, Transport};
 pub use directory::DirectoryFault;
 pub use errno::Errno;
-pub use error::{FabricError, Lack, Rejection};
+pub use error::{FabricError, Lack, Rejection, SELF_TEST_RECEIVES, Tried};
 pub use misbehaviour::Misbehaviour;
 pub use name::{FabricName, UnknownFabric};
 pub use room::WriteRoom;

@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 
 use inet_rdma_fabric::deadline::{left_until, time_after};
 use inet_rdma_fabric::{FabricError, Parameters, waiting};
+use inet_rdma_stream::Hello;
 use inet_rdma_verbs::cm::{CmId, Event, EventChannel, Kind};
 
-use crate::connection::{Connection, Role};
+use crate::connection::Connection;
 use crate::queue_pair::VerbsQueuePair;
 use crate::refusal::{self, failed_call};
+use crate::trial::{Role, Trial};
 use crate::{network, teardown};
 
 /// Connects; blocks until `timeout` has passed at most.
@@ -36,15 +38,17 @@ pub(crate) fn connect(
     id.resolve_route(left_until(attempt.deadline)?).map_err(address)?;
     attempt.wait_for(Kind::RouteResolved)?;
     teardown::start()?;
-    let connection = Connection::make(id, parameters, Role::Connecting)?;
+    let connection = Connection::make(id, parameters)?;
     let hello = connection.hello.emit();
     connection.id().connect(&hello).map_err(address)?;
     let event = attempt.wait_for(Kind::Established)?;
     let peer = refusal::parse_hello(&event.private_data)?;
     parameters.check_token(&peer)?;
     connection.established(peer.receive_slots)?;
-    connection.greet()?;
-    Ok(VerbsQueuePair::new(connection, peer))
+    let tried = attempt.try_out(&connection, peer);
+    // If the test has failed, the peer gets the last report: the queue pair that is dropped sends it first.
+    let queue_pair = VerbsQueuePair::new(connection, peer);
+    tried.map(|()| queue_pair)
 }
 
 struct Attempt {
@@ -54,6 +58,17 @@ struct Attempt {
 }
 
 impl Attempt {
+    /// Carries out the self-test of a connection that is up.
+    fn try_out(&self, connection: &Connection, peer: Hello) -> Result<(), FabricError> {
+        let mut trial = Trial::begin(connection, peer, Role::Connecting);
+        while !trial.step(connection)? {
+            left_until(self.deadline)?;
+            let fds = [connection.channel.as_fd()];
+            waiting::until_readable(&fds, Some(self.deadline), "waiting for the self-test of a connection")?;
+        }
+        Ok(())
+    }
+
     /// Waits for the next event, which must be of this kind.
     fn wait_for(&self, kind: Kind) -> Result<Event, FabricError> {
         loop {

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use inet_rdma_fabric::{Capabilities, FabricError, Memory, Parameters, Safeguard};
+use inet_rdma_fabric::{Capabilities, FabricError, Memory, Parameters, SELF_TEST_RECEIVES, Safeguard};
 use inet_rdma_stream::{CONTROL_BYTES, Hello};
 use inet_rdma_verbs::Transport;
 use inet_rdma_verbs::cm::CmId;
 use inet_rdma_verbs::cq::{CompletionChannel, CompletionQueue, Failure};
-use inet_rdma_verbs::memory::Access;
+use inet_rdma_verbs::memory::{Access, MemoryRegion};
 use inet_rdma_verbs::pd::ProtectionDomain;
 use inet_rdma_verbs::qp::{Capacity, QueuePair};
 use parking_lot::Mutex;
@@ -38,7 +38,7 @@ pub(crate) struct Connection {
     pub(crate) channel: Arc<CompletionChannel>,
     /// Slots of [`CONTROL_BYTES`] each: first those of receives, then one for each entry of the send queue.
     slots: PinnedRegion,
-    _ring: PinnedRegion,
+    ring: PinnedRegion,
     /// The memory that was exposed beside the ring.
     pub(crate) regions: Arc<Regions>,
     pub(crate) memory: Arc<dyn Memory>,
@@ -57,23 +57,16 @@ pub(crate) struct Connection {
     id: Arc<CmId>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Role {
-    Connecting,
-    Accepting,
-}
-
 impl Connection {
     /// Makes the resources of an id that has a device. The teardown thread runs: see [`crate::teardown::start`].
-    pub(crate) fn make(id: CmId, parameters: &Parameters, role: Role) -> Result<Connection, FabricError> {
+    pub(crate) fn make(id: CmId, parameters: &Parameters) -> Result<Connection, FabricError> {
         let id = Arc::new(id);
         let device = id.device().ok_or(FabricError::PeerGone)?;
         let transport = device.transport();
         let limits = device.limits().map_err(failed_call)?;
         let slots = u32::from(parameters.limits.receive_slots);
-        // The greeting needs a receive of its own: it uses none of the peer's credits.
-        let is_greeted = transport == Transport::Iwarp && role == Role::Accepting;
-        let receives = slots + u32::from(is_greeted);
+        // The messages of the self-test need receives of their own: they use none of the peer's credits.
+        let receives = slots + SELF_TEST_RECEIVES;
         if receives > limits.queue_entries || receives >= limits.completion_entries {
             return Err(FabricError::DeviceLimit {
                 device: device.name(),
@@ -119,7 +112,7 @@ impl Connection {
             receive_queue,
             channel,
             slots,
-            _ring: ring,
+            ring,
             regions: Arc::default(),
             memory: Arc::new(memory),
             hello,
@@ -133,7 +126,7 @@ impl Connection {
             } else {
                 Safeguard::None
             },
-            sending: Mutex::new(SendQueue::new(entries, staging)),
+            sending: Mutex::new(SendQueue::new(entries, staging, traits.gathers)),
             has_waiting: AtomicBool::new(false),
             receiving: Mutex::new(ReceiveQueue::default()),
             is_closed: AtomicBool::new(false),
@@ -157,7 +150,7 @@ impl Connection {
         };
         Capabilities {
             transport,
-            immediate: self.transport == Transport::InfiniBand,
+            immediate: self.has_immediates(),
             inline_max: self.qp.inline_bytes(),
             post_is_costly: true,
             pins: true,
@@ -181,27 +174,37 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends the first message of a connection, where the accepting side waits for one. The connecting side calls it at
-    /// once.
-    pub(crate) fn greet(&self) -> Result<(), FabricError> {
-        match self.transport {
-            Transport::InfiniBand => Ok(()),
-            Transport::Iwarp => self.with_sending(|sending, outlet| sending.greet(outlet)),
+    /// The ring, as the peer writes it.
+    pub(crate) fn ring(&self) -> &MemoryRegion {
+        &self.ring
+    }
+
+    pub(crate) fn traits(&self) -> Traits {
+        self.traits
+    }
+
+    pub(crate) fn inline_bytes(&self) -> usize {
+        self.qp.inline_bytes()
+    }
+
+    pub(crate) fn has_immediates(&self) -> bool {
+        self.transport == Transport::InfiniBand
+    }
+
+    /// Whether the connection takes no further requests. Asks the device.
+    pub(crate) fn has_come_to_its_end(&self) -> bool {
+        self.qp.is_in_error() || self.registration.why().is_some()
+    }
+
+    /// Asks for an event at the next completion of these queues. Completions from before it raise none: look again.
+    pub(crate) fn arm_queues(&self, of_sends: bool, of_receives: bool) -> Result<(), FabricError> {
+        if of_sends {
+            self.arm_send_queue()?;
         }
-    }
-
-    /// Whether the accepting side has to wait for a greeting before it sends. An iWARP connection is one of TCP. It
-    /// leaves the stream mode of MPA with the first message of the connecting side (RFC 5044, section 7), and the
-    /// kernel's siw ends a connection on which the accepting side sends first.
-    pub(crate) fn awaits_greeting(&self) -> bool {
-        self.transport == Transport::Iwarp
-    }
-
-    /// Takes the greeting. False: it has not come; the completion channel becomes readable when it does.
-    pub(crate) fn take_greeting(&self) -> Result<bool, FabricError> {
-        self.drain_events();
-        self.with_receiving(|receiving, inlet| receiving.take_greeting(inlet))
-            .map_err(|fault| self.explain(fault))
+        if of_receives {
+            self.receive_queue.request_event().map_err(failed_call)?;
+        }
+        Ok(())
     }
 
     pub(crate) fn with_sending<T>(&self, act: impl FnOnce(&mut SendQueue, &Outlet<'_>) -> T) -> T {

@@ -1,8 +1,10 @@
-//! What this process has found out about each device, beyond the limits that the device tells. It asks once per device
-//! name: a device that goes and comes back is the same one.
+//! What this process has found out about each device, beyond the limits that the device tells: by a question once per
+//! device name, and by the self-test of each connection ([`crate::trial`]). A device that goes and comes back is the
+//! same one.
 
 use std::collections::BTreeMap;
 
+use inet_rdma_fabric::Tried;
 use inet_rdma_verbs::VerbsError;
 use inet_rdma_verbs::device::{Device, DeviceLimits};
 use inet_rdma_verbs::pd::ProtectionDomain;
@@ -21,9 +23,11 @@ pub(crate) struct Traits {
     /// Inline bytes go along with their work request. mana grants as many as are asked for, and its provider does not
     /// look at `IBV_SEND_INLINE`: the device would read them from this process's memory, without a key.
     pub(crate) sends_inline: bool,
+    /// One work request takes bytes of two places.
+    pub(crate) gathers: bool,
 }
 
-static KNOWN: Mutex<Known> = Mutex::new(Known(BTreeMap::new()));
+static KNOWN: Mutex<Known> = Mutex::new(Known::new());
 
 /// The traits of a device with these limits, on which `pd` is.
 pub(crate) fn traits(device: Device<'_>, limits: &DeviceLimits, pd: &ProtectionDomain) -> Traits {
@@ -33,9 +37,31 @@ pub(crate) fn traits(device: Device<'_>, limits: &DeviceLimits, pd: &ProtectionD
         .traits(device.name(), limits.windows, try_window, || device.driver())
 }
 
-struct Known(BTreeMap<String, Traits>);
+/// The device of this name has failed this in a self-test: later connections do without.
+pub(crate) fn switch_off(device: &str, tried: Tried) {
+    KNOWN.lock().switch_off(device.to_owned(), tried);
+}
+
+struct Known {
+    traits: BTreeMap<String, Traits>,
+    failed: BTreeMap<String, Vec<Tried>>,
+}
 
 impl Known {
+    const fn new() -> Known {
+        Known {
+            traits: BTreeMap::new(),
+            failed: BTreeMap::new(),
+        }
+    }
+
+    fn switch_off(&mut self, name: String, tried: Tried) {
+        let failed = self.failed.entry(name).or_default();
+        if !failed.contains(&tried) {
+            failed.push(tried);
+        }
+    }
+
     fn traits(
         &mut self,
         name: String,
@@ -43,7 +69,24 @@ impl Known {
         try_window: impl FnOnce() -> Result<(), i32>,
         driver: impl FnOnce() -> Option<String>,
     ) -> Traits {
-        if let Some(&known) = self.0.get(&name) {
+        let failed = self.failed.get(&name).cloned().unwrap_or_default();
+        let claimed = self.claimed(name, says_windows, try_window, driver);
+        Traits {
+            has_windows: claimed.has_windows && !failed.contains(&Tried::Windows),
+            sends_inline: claimed.sends_inline && !failed.contains(&Tried::Inline),
+            gathers: claimed.gathers && !failed.contains(&Tried::Gather),
+            ..claimed
+        }
+    }
+
+    fn claimed(
+        &mut self,
+        name: String,
+        says_windows: bool,
+        try_window: impl FnOnce() -> Result<(), i32>,
+        driver: impl FnOnce() -> Option<String>,
+    ) -> Traits {
+        if let Some(&known) = self.traits.get(&name) {
             return known;
         }
         let tried = if says_windows {
@@ -56,10 +99,11 @@ impl Known {
             has_windows: tried.is_ok(),
             takes_rnr_timer: !is_mana,
             sends_inline: !is_mana,
+            gathers: true,
         };
         // A device whose windows are used up has some again later.
         if tried != Err(libc::ENOMEM) {
-            self.0.insert(name, traits);
+            self.traits.insert(name, traits);
         }
         traits
     }
@@ -77,7 +121,7 @@ mod tests {
     use super::*;
 
     fn known() -> Known {
-        Known(BTreeMap::new())
+        Known::new()
     }
 
     fn no_driver() -> Option<String> {
@@ -115,6 +159,24 @@ mod tests {
         assert!(!ask(Err(libc::ENOMEM)));
         assert!(ask(Ok(())));
         assert!(ask(Err(libc::EOPNOTSUPP)), "remembered");
+    }
+
+    #[test]
+    fn what_failed_is_switched_off_for_that_device_alone() {
+        let mut known = known();
+        known.switch_off("a".to_owned(), Tried::Windows);
+        known.switch_off("a".to_owned(), Tried::Gather);
+        let mut found = |name: &str| {
+            let traits = known.traits(name.to_owned(), true, || Ok(()), no_driver);
+            (traits.has_windows, traits.sends_inline, traits.gathers)
+        };
+        assert_eq!(
+            [found("a"), found("b"), found("a")],
+            [(false, true, false), (true, true, true), (false, true, false)]
+        );
+        known.switch_off("a".to_owned(), Tried::Inline);
+        let traits = known.traits("a".to_owned(), true, || Ok(()), no_driver);
+        assert!(!traits.sends_inline);
     }
 
     #[test]

@@ -33,6 +33,8 @@ mod registry;
 mod sending;
 mod staging;
 mod teardown;
+mod trial;
+mod trial_report;
 mod windows;
 
 use std::net::{IpAddr, SocketAddr};

@@ -10,10 +10,10 @@ use inet_rdma_stream::{Hello, WireError};
 use inet_rdma_verbs::cm::{CmId, Event, EventChannel, Kind};
 use rustix::event::epoll;
 
-use crate::connection::{Connection, Role};
-use crate::connection_end::End;
+use crate::connection::Connection;
 use crate::queue_pair::VerbsQueuePair;
 use crate::refusal::{self, REFUSED_BUSY, REFUSED_HELLO, failed_call};
+use crate::trial::{Role, Trial};
 use crate::{network, ports, teardown};
 
 /// Listens on all addresses of both families, or on one address.
@@ -21,7 +21,7 @@ pub(crate) struct VerbsListener {
     /// The ids that listen, as long as this value lives.
     ids: Vec<CmId>,
     events: Arc<EventChannel>,
-    /// An epoll set: `events`, and the completion channels of peers whose greeting is awaited.
+    /// An epoll set: `events`, and the completion channels of connections whose self-test goes on.
     watch: OwnedFd,
     options: ListenOptions,
     port: u16,
@@ -41,12 +41,11 @@ struct Answered {
     stage: Stage,
 }
 
-/// The next event of a peer that was answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a peer that was answered has to do next.
 enum Stage {
     Confirmation,
-    /// Its first message: see [`Connection::awaits_greeting`].
-    Greeting,
+    /// The connection is up.
+    Trial(Trial),
 }
 
 impl VerbsListener {
@@ -141,13 +140,13 @@ impl VerbsListener {
     }
 
     fn handle_confirmation(&mut self, id: usize, mut answered: Answered) {
-        if !answered.connection.awaits_greeting() {
-            self.ready.push_back(connected(answered));
-            return;
-        }
-        match observe(&self.watch, answered.connection.channel.as_fd()) {
+        let connection = &answered.connection;
+        let observed = connection
+            .established(answered.peer.receive_slots)
+            .and_then(|()| observe(&self.watch, connection.channel.as_fd()));
+        match observed {
             Ok(()) => {
-                answered.stage = Stage::Greeting;
+                answered.stage = Stage::Trial(Trial::begin(connection, answered.peer, Role::Accepting));
                 self.answered.insert(id, answered);
             }
             Err(error) => {
@@ -157,38 +156,33 @@ impl VerbsListener {
         }
     }
 
-    /// The peer has gone before the user got the connection. If the peer's greeting has come, the bytes that it sent
-    /// can still be read.
+    /// The peer has gone before the connection was up.
     fn handle_end(&mut self, answered: Answered) {
-        if answered.stage == Stage::Greeting && matches!(answered.connection.take_greeting(), Ok(true)) {
-            // It was added, and its descriptor is open.
-            let _ = epoll::delete(&self.watch, answered.connection.channel.as_fd());
-            // The event that reports the end was taken here.
-            answered.connection.registration.set_end(End::Peer);
-            self.ready.push_back(connected(answered));
-        } else {
-            teardown::abandon(answered.connection);
-            self.ready.push_back(Err(FabricError::PeerGone));
+        teardown::abandon(answered.connection);
+        self.ready.push_back(Err(FabricError::PeerGone));
+    }
+
+    /// Goes on with the self-tests.
+    fn step_trials(&mut self) {
+        let stepped = self.answered.iter_mut().filter_map(|(id, one)| match &mut one.stage {
+            Stage::Confirmation => None,
+            Stage::Trial(trial) => Some((*id, trial.step(&one.connection))),
+        });
+        let over: Vec<_> = stepped.filter(|(_, tried)| *tried != Ok(false)).collect();
+        for (id, tried) in over {
+            if let Some(answered) = self.answered.remove(&id) {
+                self.unobserve(&answered);
+                // If the test has failed, the queue pair that is dropped sends what is posted, and disconnects.
+                let queue_pair = VerbsQueuePair::new(answered.connection, answered.peer);
+                self.ready.push_back(tried.map(|_| queue_pair));
+            }
         }
     }
 
-    fn take_greetings(&mut self) {
-        let awaited = self.answered.iter().filter(|(_, one)| one.stage == Stage::Greeting);
-        let taken = awaited.map(|(id, one)| (*id, one.connection.take_greeting()));
-        let over: Vec<_> = taken.filter(|(_, greeting)| *greeting != Ok(false)).collect();
-        for (id, greeting) in over {
-            let Some(answered) = self.answered.remove(&id) else {
-                continue;
-            };
+    fn unobserve(&self, answered: &Answered) {
+        if let Stage::Trial(_) = answered.stage {
             // It was added, and its descriptor is open.
             let _ = epoll::delete(&self.watch, answered.connection.channel.as_fd());
-            self.ready.push_back(match greeting {
-                Ok(_) => connected(answered),
-                Err(error) => {
-                    teardown::abandon(answered.connection);
-                    Err(error)
-                }
-            });
         }
     }
 
@@ -206,7 +200,7 @@ impl VerbsListener {
         }
         // The kernel rejects the request of an id that is dropped without an answer.
         teardown::start()?;
-        let connection = Connection::make(id, &self.options.parameters, Role::Accepting)?;
+        let connection = Connection::make(id, &self.options.parameters)?;
         let hello = connection.hello.emit();
         match connection.id().accept(&hello) {
             Ok(()) => Ok(connection),
@@ -224,6 +218,7 @@ impl VerbsListener {
         let silent: Vec<usize> = silent.map(|(token, _)| *token).collect();
         for token in silent {
             if let Some(answered) = self.answered.remove(&token) {
+                self.unobserve(&answered);
                 teardown::abandon(answered.connection);
             }
             self.ready.push_back(Err(FabricError::TimedOut));
@@ -247,17 +242,6 @@ fn observe(watch: &OwnedFd, fd: BorrowedFd<'_>) -> Result<(), FabricError> {
     epoll::add(watch, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN).map_err(watching)
 }
 
-fn connected(answered: Answered) -> Result<VerbsQueuePair, FabricError> {
-    let Answered { connection, peer, .. } = answered;
-    match connection.established(peer.receive_slots) {
-        Ok(()) => Ok(VerbsQueuePair::new(connection, peer)),
-        Err(error) => {
-            teardown::abandon(connection);
-            Err(error)
-        }
-    }
-}
-
 impl Listener for VerbsListener {
     fn event_fd(&self) -> BorrowedFd<'_> {
         self.watch.as_fd()
@@ -273,7 +257,7 @@ impl Listener for VerbsListener {
             match self.events.next_event() {
                 Ok(Some(event)) => self.handle(event),
                 Ok(None) => {
-                    self.take_greetings();
+                    self.step_trials();
                     if self.ready.is_empty() {
                         return None;
                     }

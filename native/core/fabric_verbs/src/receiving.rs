@@ -9,6 +9,7 @@ use inet_rdma_verbs::memory::MemoryRegion;
 use inet_rdma_verbs::qp::{QueuePair, RECEIVES_MAX};
 
 use crate::refusal::failed_call;
+use crate::trial_report::Arrival;
 
 /// Bytes of a notice that comes by a send, as iWARP wants it.
 const NOTICE_BYTES: usize = 4;
@@ -52,22 +53,23 @@ impl ReceiveQueue {
         Ok(())
     }
 
-    /// Takes the greeting, a message of no bytes. Its receive is not posted again. False: it has not come, and the
-    /// queue is armed.
-    pub(crate) fn take_greeting(&mut self, inlet: &Inlet<'_>) -> Result<bool, Fault> {
+    /// Takes the next message of the self-test. Its receive is not posted again.
+    pub(crate) fn take_arrival(&mut self, inlet: &Inlet<'_>) -> Result<Option<Arrival>, Fault> {
         let unreadable = |failed| Fault::Unreadable(failed_call(failed));
-        let mut greeting = [cq::Completion::default()];
-        if inlet.queue.poll(&mut greeting).map_err(unreadable)? == 0 {
-            inlet.queue.request_event().map_err(unreadable)?;
-            if inlet.queue.poll(&mut greeting).map_err(unreadable)? == 0 {
-                return Ok(false);
-            }
+        let mut one = [cq::Completion::default()];
+        if inlet.queue.poll(&mut one).map_err(unreadable)? == 0 {
+            return Ok(None);
         }
-        greeting[0].check().map_err(ended)?;
-        match greeting[0].bytes() {
-            0 => Ok(true),
-            bytes => Err(Fault::Misbehaved(Misbehaviour::MessageBytes(bytes))),
+        let [completion] = one;
+        completion.check().map_err(ended)?;
+        if let Some(word) = completion.written() {
+            return Ok(Some(Arrival::Word(word)));
         }
+        Ok(Some(match message(inlet, &completion) {
+            Message::Control(message) => Arrival::Message(message),
+            Message::Notice(word) => Arrival::Word(word),
+            Message::Other(bytes) => Arrival::Other(bytes),
+        }))
     }
 
     /// Hands on completions; their receives are posted again.
@@ -160,18 +162,33 @@ fn understand(inlet: &Inlet<'_>, completion: &cq::Completion) -> Result<Completi
     if let Some(word) = completion.written() {
         return notice(word);
     }
+    match message(inlet, completion) {
+        Message::Control(message) => Ok(Completion::Control(message)),
+        Message::Notice(word) => notice(word),
+        Message::Other(bytes) => Err(Fault::Misbehaved(Misbehaviour::MessageBytes(bytes))),
+    }
+}
+
+/// What a send of the peer has brought; its length says which.
+enum Message {
+    Control([u8; CONTROL_BYTES]),
+    Notice(u32),
+    Other(usize),
+}
+
+fn message(inlet: &Inlet<'_>, completion: &cq::Completion) -> Message {
     let offset = completion.id() as usize * CONTROL_BYTES;
     match completion.bytes() {
         CONTROL_BYTES => {
             let mut message = [0; CONTROL_BYTES];
             inlet.slots.read(offset, &mut message);
-            Ok(Completion::Control(message))
+            Message::Control(message)
         }
         NOTICE_BYTES => {
             let mut word = [0; NOTICE_BYTES];
             inlet.slots.read(offset, &mut word);
-            notice(u32::from_be_bytes(word))
+            Message::Notice(u32::from_be_bytes(word))
         }
-        bytes => Err(Fault::Misbehaved(Misbehaviour::MessageBytes(bytes))),
+        bytes => Message::Other(bytes),
     }
 }

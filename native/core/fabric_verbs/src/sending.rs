@@ -1,6 +1,7 @@
 //! The sending half of a queue pair.
 
 mod markers;
+mod pieces;
 mod windows;
 
 use std::collections::VecDeque;
@@ -41,7 +42,8 @@ pub(crate) struct SendQueue {
     asked: u64,
     /// An end marker for which the queue had no place.
     marker_due: Option<RemoteAddress>,
-    failed: Option<Failure>,
+    /// The first failure, with the number of its request.
+    failed: Option<(u64, Failure)>,
     pub(crate) counts: Counts,
 }
 
@@ -64,9 +66,10 @@ pub(crate) struct Staged {
 const BATCH: usize = 16;
 
 impl SendQueue {
-    pub(crate) fn new(entries: u32, staging: PinnedRegion) -> SendQueue {
+    /// `gathers`: see [`crate::devices::Traits::gathers`].
+    pub(crate) fn new(entries: u32, staging: PinnedRegion, gathers: bool) -> SendQueue {
         SendQueue {
-            ledger: Ledger::new(entries, staging.pages().bytes()),
+            ledger: Ledger::new(entries, staging.pages().bytes(), gathers),
             staging: Arc::new(staging),
             prepared: None,
             replaced: Vec::new(),
@@ -154,7 +157,17 @@ impl SendQueue {
         target: RemoteAddress,
         notice: Notice,
     ) -> Result<(), FabricError> {
-        let word = notice.emit();
+        self.post_noticed(outlet, source, target, notice.emit())
+    }
+
+    /// Posts a write, and this word as its notice.
+    fn post_noticed(
+        &mut self,
+        outlet: &Outlet<'_>,
+        source: Source<'_>,
+        target: RemoteAddress,
+        word: u32,
+    ) -> Result<(), FabricError> {
         let write = |immediate| Operation::Write {
             key: key_of(target),
             address: target.address,
@@ -177,12 +190,6 @@ impl SendQueue {
                 self.post_message(outlet, &word.to_be_bytes())
             }
         }
-    }
-
-    /// Sends a message of no bytes, before all else.
-    pub(crate) fn greet(&mut self, outlet: &Outlet<'_>) -> Result<(), FabricError> {
-        let posted = self.ledger.post(false, true);
-        self.post(outlet, posted, Operation::Send, Source::Region(&[]))
     }
 
     /// Sends a control, or keeps it until there is a place.
@@ -296,8 +303,8 @@ impl SendQueue {
                     }
                     Err(failure) => {
                         // The first failure has the reason; requests that are flushed after it do not.
-                        if self.failed.is_none_or(Failure::is_flush) {
-                            self.failed = Some(failure);
+                        if self.failed.is_none_or(|(_, first)| first.is_flush()) {
+                            self.failed = Some((completion.id(), failure));
                         }
                         self.settle_windows(u64::MAX, WindowState::Open);
                     }
@@ -312,7 +319,14 @@ impl SendQueue {
     }
 
     pub(crate) fn failure(&self) -> Option<Failure> {
+        self.failed.map(|(_, failure)| failure)
+    }
+
+    /// The number of the request that was refused, if one was.
+    pub(crate) fn refused(&self) -> Option<u64> {
         self.failed
+            .filter(|(_, failure)| failure.is_of_request())
+            .map(|(number, _)| number)
     }
 
     /// Sends a few bytes, inline if the device can.
@@ -322,9 +336,7 @@ impl SendQueue {
         if message.len() <= outlet.qp.inline_bytes() {
             return self.post(outlet, posted, Operation::Send, Source::Inline(message));
         }
-        let slot = (posted.0 % u64::from(outlet.entries)) as usize;
-        let offset = outlet.slots_offset + slot * CONTROL_BYTES;
-        outlet.slots.write(offset, message);
+        let offset = fill_slot(outlet, posted.0, message);
         let sge = [outlet.slots.sge(offset, message.len())];
         self.post(outlet, posted, Operation::Send, Source::Region(&sge))
     }
@@ -340,6 +352,14 @@ impl SendQueue {
         self.counts.sends_posted += 1;
         posted(outlet.qp.post_send(number, operation, source, signalled))
     }
+}
+
+/// Copies a message to the slot of the request with this number. Returns the place.
+fn fill_slot(outlet: &Outlet<'_>, number: u64, message: &[u8]) -> usize {
+    let slot = (number % u64::from(outlet.entries)) as usize;
+    let offset = outlet.slots_offset + slot * CONTROL_BYTES;
+    outlet.slots.write(offset, message);
+    offset
 }
 
 /// The key as devices have it. The queue pair refuses longer ones, and [`crate::refusal::parse_hello`] does for the

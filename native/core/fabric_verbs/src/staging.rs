@@ -10,6 +10,8 @@ use std::ops::Range;
 #[derive(Debug)]
 pub(crate) struct Ledger {
     entries: u64,
+    /// False: a request takes bytes of one place.
+    gathers: bool,
     /// Numbers of work requests that were posted, and that are known to be complete.
     posted: u64,
     done: u64,
@@ -38,9 +40,10 @@ const CONTROL_PARTS: u64 = 4;
 const ENTRIES_PER_TRANSFER: u64 = 2;
 
 impl Ledger {
-    pub(crate) fn new(entries: u32, staging_bytes: usize) -> Ledger {
+    pub(crate) fn new(entries: u32, staging_bytes: usize, gathers: bool) -> Ledger {
         Ledger {
             entries: entries.into(),
+            gathers,
             posted: 0,
             done: 0,
             staging_bytes: staging_bytes as u64,
@@ -61,14 +64,40 @@ impl Ledger {
         let has_entries = self.entries_free() > self.entries / CONTROL_PARTS + ENTRIES_PER_TRANSFER;
         // Little room would make many small transfers; more staging memory is free soon.
         let free = self.staging_free();
-        let is_enough = free as u64 * STAGING_PARTS >= self.staging_bytes;
-        if has_entries && is_enough { free } else { 0 }
+        let is_enough = |bytes: usize| bytes as u64 * STAGING_PARTS >= self.staging_bytes;
+        if !has_entries || !is_enough(free) {
+            return 0;
+        }
+        if self.gathers {
+            return free;
+        }
+        let at_end = self.bytes_to_end();
+        if free <= at_end {
+            return free;
+        }
+        // In one piece: at the end of the memory if there is enough, else at its start.
+        let room = if is_enough(at_end) { at_end } else { free - at_end };
+        if is_enough(room) { room } else { 0 }
+    }
+
+    /// Bytes from the place of the next staged byte to the end of the memory.
+    fn bytes_to_end(&self) -> usize {
+        (self.staging_bytes - (self.staged - self.staging_base) % self.staging_bytes) as usize
+    }
+
+    /// Bytes at the end of the memory that a transfer of `bytes` leaves out.
+    fn left_out(&self, bytes: usize) -> usize {
+        if self.gathers {
+            return 0;
+        }
+        let at_end = self.bytes_to_end();
+        if bytes <= at_end { 0 } else { at_end }
     }
 
     /// Whether the queue and the staging memory take a transfer of `bytes`. True for the room that [`Self::room`] has
     /// offered since the last transfer: controls leave the entries of one transfer free, and take no staging memory.
     pub(crate) fn takes_transfer(&self, bytes: usize) -> bool {
-        self.entries_free() >= ENTRIES_PER_TRANSFER && bytes <= self.staging_free()
+        self.entries_free() >= ENTRIES_PER_TRANSFER && bytes + self.left_out(bytes) <= self.staging_free()
     }
 
     /// Whether the queue takes a control, beside the transfer that [`Self::room`] may have offered.
@@ -98,6 +127,11 @@ impl Ledger {
         self.done >= number
     }
 
+    /// Number of the last work request that was posted.
+    pub(crate) fn posted(&self) -> u64 {
+        self.posted
+    }
+
     pub(crate) fn done(&self) -> u64 {
         self.done
     }
@@ -111,13 +145,15 @@ impl Ledger {
         2 * self.entries_free() < self.entries || 2 * self.staging_free() as u64 <= self.staging_bytes
     }
 
-    /// Hands out staging memory for the next work request: one range, or two round the end.
+    /// Hands out staging memory for the next work request: one range, or two round the end if requests gather.
     ///
     /// # Panics
     ///
-    /// With more bytes than [`Self::staging_free`].
+    /// With more bytes than [`Self::takes_transfer`] allows.
     pub(crate) fn stage(&mut self, bytes: usize) -> [Range<usize>; 2] {
-        assert!(bytes <= self.staging_free(), "no more than is free");
+        let left_out = self.left_out(bytes);
+        assert!(bytes + left_out <= self.staging_free(), "no more than is free");
+        self.staged += left_out as u64;
         let size = self.staging_bytes as usize;
         let start = ((self.staged - self.staging_base) % self.staging_bytes) as usize;
         self.staged += bytes as u64;
@@ -176,7 +212,7 @@ mod tests {
 
     #[test]
     fn memory_at_the_end_is_cut_in_two() {
-        let mut ledger = Ledger::new(8, 100);
+        let mut ledger = Ledger::new(8, 100, true);
         assert_eq!(ledger.stage(70), [0..70, 0..0]);
         let (number, signalled) = ledger.post(true, true);
         assert!(signalled, "more than a part of the memory");
@@ -186,8 +222,29 @@ mod tests {
     }
 
     #[test]
+    fn memory_at_the_end_is_left_out_where_requests_do_not_gather() {
+        let mut ledger = Ledger::new(8, 100, false);
+        let complete = |ledger: &mut Ledger| {
+            let (number, signalled) = ledger.post(true, true);
+            assert!(signalled);
+            ledger.complete(number);
+        };
+        assert_eq!(ledger.stage(70), [0..70, 0..0]);
+        complete(&mut ledger);
+        assert_eq!(ledger.room(), 30, "up to the end");
+        assert_eq!(ledger.stage(25), [70..95, 0..0]);
+        complete(&mut ledger);
+        assert_eq!(ledger.room(), 95, "too little is left at the end");
+        assert!(!ledger.takes_transfer(96));
+        assert_eq!(ledger.stage(95), [0..95, 0..0]);
+        assert_eq!(ledger.staging_free(), 0);
+        complete(&mut ledger);
+        assert_eq!(ledger.staging_free(), 100, "also what was left out");
+    }
+
+    #[test]
     fn a_completion_frees_no_bytes_that_were_staged_after_its_post() {
-        let mut ledger = Ledger::new(8, 100);
+        let mut ledger = Ledger::new(8, 100, true);
         let _staged = ledger.stage(60);
         let control = ledger.post_signalled(false);
         ledger.complete(control);
@@ -196,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_request_without_a_signal_is_known_to_be_done_with_the_next_one_that_has_one() {
-        let mut ledger = Ledger::new(8, 100);
+        let mut ledger = Ledger::new(8, 100, true);
         let (silent, signalled) = ledger.post(false, true);
         assert!(!signalled && !ledger.is_done(silent));
         let signalled = ledger.post_signalled(false);
@@ -208,7 +265,7 @@ mod tests {
 
     #[test]
     fn memory_that_takes_over_is_free_from_its_start_on() {
-        let mut ledger = Ledger::new(8, 100);
+        let mut ledger = Ledger::new(8, 100, true);
         assert_eq!(ledger.stage(70), [0..70, 0..0]);
         let (number, signalled) = ledger.post(true, true);
         assert!(signalled);
@@ -239,9 +296,10 @@ mod tests {
         fn controls_leave_a_transfer_what_it_was_offered(
             entries in 4u32..64,
             is_iwarp: bool,
+            gathers: bool,
             bursts in prop::collection::vec((0u8..70, 0u8..70, any::<bool>()), 1..40),
         ) {
-            let mut ledger = Ledger::new(entries, 4_096);
+            let mut ledger = Ledger::new(entries, 4_096, gathers);
             let burst = |ledger: &mut Ledger, controls: u8| {
                 for _ in 0..controls {
                     if ledger.takes_control() {
@@ -254,7 +312,9 @@ mod tests {
                 burst(&mut ledger, before_staging);
                 if room > 0 {
                     prop_assert!(ledger.takes_transfer(room));
-                    let _ranges = ledger.stage(room);
+                    let [first, second] = ledger.stage(room);
+                    prop_assert_eq!(first.len() + second.len(), room);
+                    prop_assert!(gathers || second.is_empty());
                     burst(&mut ledger, before_post);
                     post_transfer(&mut ledger, is_iwarp);
                 }
@@ -273,15 +333,18 @@ mod tests {
         fn all_comes_back(
             entries in 4u32..64,
             staging in 16usize..4_096,
+            gathers: bool,
             steps in prop::collection::vec(any::<u16>(), 1..400),
         ) {
-            let mut ledger = Ledger::new(entries, staging);
+            let mut ledger = Ledger::new(entries, staging, gathers);
             let mut under_way = VecDeque::new();
             for step in steps {
                 let bytes = usize::from(step) % (staging / 2);
-                if ledger.entries_free() > 0 && bytes <= ledger.staging_free() && step % 3 != 0 {
+                let left_out = ledger.left_out(bytes);
+                if ledger.entries_free() > 0 && bytes + left_out <= ledger.staging_free() && step % 3 != 0 {
                     let [first, second] = ledger.stage(bytes);
                     prop_assert_eq!(first.len() + second.len(), bytes);
+                    prop_assert!(gathers || second.is_empty());
                     prop_assert!(first.end <= staging && (second.is_empty() || second.end <= first.start));
                     let (number, signalled) = ledger.post(true, true);
                     if signalled {

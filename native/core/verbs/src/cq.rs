@@ -227,6 +227,21 @@ impl Failure {
         self.status == ibv_wc_status::IBV_WC_WR_FLUSH_ERR
     }
 
+    /// The request itself was refused, by this side's device or by the peer's.
+    pub fn is_of_request(self) -> bool {
+        matches!(
+            self.status,
+            ibv_wc_status::IBV_WC_LOC_LEN_ERR
+                | ibv_wc_status::IBV_WC_LOC_QP_OP_ERR
+                | ibv_wc_status::IBV_WC_LOC_PROT_ERR
+                | ibv_wc_status::IBV_WC_MW_BIND_ERR
+                | ibv_wc_status::IBV_WC_LOC_ACCESS_ERR
+                | ibv_wc_status::IBV_WC_REM_INV_REQ_ERR
+                | ibv_wc_status::IBV_WC_REM_ACCESS_ERR
+                | ibv_wc_status::IBV_WC_REM_OP_ERR
+        )
+    }
+
     /// The peer did not answer, or was not ready to receive for too long.
     pub fn is_unreachable(self) -> bool {
         matches!(

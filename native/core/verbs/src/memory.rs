@@ -41,6 +41,18 @@ impl Pages {
         }
     }
 
+    /// Copies from `offset` to `to`.
+    ///
+    /// # Panics
+    ///
+    /// When that is not inside.
+    pub fn read(&self, offset: usize, to: &mut [u8]) {
+        assert!(self.contains(offset, to.len()), "a copy inside of its pages");
+        // SAFETY: the source is inside of the mapping; no reference to the mapping exists anywhere, so `to` is
+        // elsewhere.
+        unsafe { std::ptr::copy_nonoverlapping(self.base().add(offset), to.as_mut_ptr(), to.len()) };
+    }
+
     pub(crate) fn contains(&self, offset: usize, bytes: usize) -> bool {
         offset.checked_add(bytes).is_some_and(|end| end <= self.bytes())
     }
@@ -226,8 +238,6 @@ impl MemoryRegion {
     ///
     /// When that is not inside.
     pub fn read(&self, offset: usize, to: &mut [u8]) {
-        assert!(self.0.pages.contains(offset, to.len()), "a copy inside of its region");
-        // SAFETY: as in `write`, the other way round.
-        unsafe { std::ptr::copy_nonoverlapping(self.0.pages.base().add(offset), to.as_mut_ptr(), to.len()) };
+        self.0.pages.read(offset, to);
     }
 }

@@ -102,7 +102,8 @@ impl QueuePair {
         Ok(QueuePair {
             raw,
             id: Arc::clone(id),
-            inline_bytes: granted.max_inline_data as usize,
+            // Some providers grant more than was asked for, even where 0 was.
+            inline_bytes: granted.max_inline_data.min(capacity.inline_bytes) as usize,
             _pd: Arc::clone(pd),
             _send_queue: Arc::clone(send_queue),
             _receive_queue: Arc::clone(receive_queue),
@@ -169,6 +170,17 @@ impl QueuePair {
         // SAFETY: a queue pair that lives; the mask names the field that is set.
         let result = unsafe { ibv_modify_qp(self.raw.as_ptr(), &raw mut attributes, mask as i32) };
         check_errno("moving a queue pair to the error state", result)
+    }
+
+    /// Whether it is in an error state, as the device says. siw does not say in which state it is.
+    pub fn is_in_error(&self) -> bool {
+        // SAFETY: all zeros are a value of these C structs of numbers and pointers.
+        let (mut attributes, mut initial): (ibv_qp_attr, ibv_qp_init_attr) = unsafe { std::mem::zeroed() };
+        let mask = ibv_qp_attr_mask::IBV_QP_STATE.0;
+        // SAFETY: a queue pair that lives, and two structs to be filled.
+        let result = unsafe { ibv_query_qp(self.raw.as_ptr(), &raw mut attributes, mask as i32, &raw mut initial) };
+        let is_error = |state| matches!(state, ibv_qp_state::IBV_QPS_SQE | ibv_qp_state::IBV_QPS_ERR);
+        result == 0 && is_error(attributes.qp_state)
     }
 
     /// Its connection id.

@@ -4,7 +4,7 @@ use super::{RemoteAddress, WireError, check_length, check_zero, read_u16, read_u
 use crate::limits::Limits;
 
 /// The version of the protocol in this crate. Peers of different versions refuse each other.
-pub const PROTOCOL_VERSION: u16 = 6;
+pub const PROTOCOL_VERSION: u16 = 7;
 
 /// Size of the hello on the wire; fits the private data of an rdma_cm connect request (56 bytes).
 pub const HELLO_BYTES: usize = 56;

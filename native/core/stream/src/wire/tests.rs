@@ -111,7 +111,7 @@ proptest! {
 fn the_hello_lies_as_documented() {
     let mut expected = [0; HELLO_BYTES];
     expected[0..8].copy_from_slice(b"inetrdma");
-    expected[8] = 6;
+    expected[8] = 7;
     expected[11] = 1;
     expected[14] = 4;
     expected[16..24].copy_from_slice(&[0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27, 0x28]);
