@@ -169,7 +169,7 @@ ct-modules: $(ct_support)
 
 # The version that a cluster is upgraded from; nothing has been released yet. Links to nodes of earlier commits stay on
 # TCP, as their queue pairs have another protocol version. 77: this clone does not have it, as it has said.
-OTHER ?= 7970b13c
+OTHER ?= 7de7a7ce
 test-upgrade: build ## run clusters of this version and another one, under cuts (OTHER=COMMIT)
 	status=0; version=$$(scripts/other-version $(OTHER)) || status=$$?; \
 	case $$status in 77) exit 0 ;; 0) ;; *) exit 1 ;; esac; \
