@@ -130,7 +130,7 @@ bad_greetings_end_with_a_reason(Config) ->
 %% The peer hears which version is spoken here.
 other_version_is_named(Config) ->
     Verdict = attack(Config, "other_version"),
-    ?assertNotEqual(nomatch, string:find(Verdict, ", told: version 6")),
+    ?assertNotEqual(nomatch, string:find(Verdict, ", told: version 7")),
     ?assertEqual(none, last_reason(Config)),
     unharmed(Config).
 

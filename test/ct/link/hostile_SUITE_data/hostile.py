@@ -38,7 +38,7 @@ def connect(port):
 
 
 def hello(
-    magic=MAGIC, version=6, slots=SLOTS, ring=RING_BYTES, key=RING_KEY, adverts=32, pad=0, address=0, tail=bytes(8)
+    magic=MAGIC, version=7, slots=SLOTS, ring=RING_BYTES, key=RING_KEY, adverts=32, pad=0, address=0, tail=bytes(8)
 ):
     return struct.pack("<8sHHIQQIHHQ", magic, version, slots, ring, key, address, 7, adverts, pad, 0) + tail
 
