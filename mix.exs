@@ -40,7 +40,7 @@ defmodule InetRdma.MixProject do
       files:
         ~w(mix.exs rebar.config README.md CHANGELOG.md CONTRIBUTING.md LICENSE docs lib src inet_rdma_tools scripts) ++
           ~w(priv/.gitkeep native/Cargo.toml native/Cargo.lock native/nif) ++
-          ~w(native/{core,link,socket,tools}/*/{src,benches,Cargo.toml,README.md,build.rs})
+          ~w(native/{core,link,socket,tools}/*/{src,benches,examples,Cargo.toml,README.md,build.rs})
     ]
   end
 
