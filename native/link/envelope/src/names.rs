@@ -2,7 +2,7 @@
 
 /// Number of names that a [`Reader`](crate::Reader) knows at a time.
 pub const NAMES: usize = 254;
-/// Bytes of all names together, with [`RECORD_BYTES`] for each.
+/// Bytes of all names together, with two more for each.
 pub const NAMES_BYTES: usize = 2432;
 /// Names above this size are [`Name::UNKNOWN`].
 pub const NAME_BYTES_MAX: usize = 255;
