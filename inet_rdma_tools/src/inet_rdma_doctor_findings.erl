@@ -277,15 +277,9 @@ shm(_Config, #{native := {error, _}}) ->
 shm(_Config, #{shm := ok}) ->
     [ok(shm, "shared memory works: this node has connected to itself", [])];
 shm(#{fabric := Fabric}, #{shm := {error, Why}}) ->
-    Severity =
-        case Fabric of
-            auto -> problem;
-            shm -> problem;
-            _ -> note
-        end,
     [
         finding(
-            Severity,
+            shm_severity(Fabric),
             shm,
             "shared memory does not work: ~ts",
             [Why],
@@ -294,6 +288,11 @@ shm(#{fabric := Fabric}, #{shm := {error, Why}}) ->
             "take an RDMA device, or stay on TCP"
         )
     ].
+
+%% What does not work of shm, by the option fabric.
+shm_severity(auto) -> problem;
+shm_severity(shm) -> problem;
+shm_severity(_) -> note.
 
 %% An option asks for the directory. If it cannot be used, that is a problem, unless the option
 %% fabric leaves shm out.
@@ -304,15 +303,9 @@ shm_directory(#{shm_directory := Directory, shm_allowed_uids := Users}, #{shm_di
         ])
     ];
 shm_directory(#{fabric := Fabric}, #{shm_directory := {error, Why}}) ->
-    Severity =
-        case Fabric of
-            auto -> problem;
-            shm -> problem;
-            _ -> note
-        end,
     [
         finding(
-            Severity,
+            shm_severity(Fabric),
             shm_directory,
             "~ts: links to other containers of this host stay on TCP",
             [Why],
