@@ -12,12 +12,12 @@ use inet_rdma_session::{Position, WINDOW_BYTES_FIRST};
 use crate::tcp::Reach;
 
 /// The window of a TCP connection over loopback. The bytes pass from one processor to another through their caches: 4
-/// senders of 1 MB are a third faster than with 1 MiB, at three quarters of the CPU, and a sender of 64 KB is as fast
-/// (`bench/run.py throughput --size 64K,1M,16M --senders 1,4`). Less than two acknowledgements leaves the path idle.
+/// senders of 1 MB are a quarter faster than with 1 MiB, at three quarters of the CPU (`bench/run.py throughput --size
+/// 64K,1M,16M --senders 1,4`). Less than two acknowledgements leaves the path idle.
 const WINDOW_BYTES_LOOPBACK: usize = 640 * 1024;
-/// The window of a TCP connection to a near host. With 4 MiB, 4 senders of 1 MB have two thirds of the rate over a
-/// virtual cable, with 640 KiB a tenth less (`bench/run.py network --cable --only throughput`). It is enough for 5 GB/s
-/// over a round trip of 200 us.
+/// The window of a TCP connection to a near host. With 4 MiB a sender of 64 KB or 1 MB has 0.6 of this rate over a
+/// virtual cable (`bench/run.py network --cable --only throughput`). It is enough for 5 GB/s over a round trip of 200
+/// us.
 const WINDOW_BYTES_NEAR: usize = 1 << 20;
 /// The window becomes this many times the bytes that are acknowledged within a round trip: one for the path, one for
 /// the round trip in which a lost segment is sent again and nothing is acknowledged, one for growth. TCP's own window
