@@ -1,21 +1,27 @@
-%% The modules that the links of a node need: all are in memory when the distribution starts.
+%% The modules that the links of a node need, and when they are loaded.
 %%
 %% A node in interactive mode loads a module at its first call. That of what replaces a lost
-%% connection comes with the loss, and may be too late: the package was removed or upgraded under the
-%% running node, or the node has no descriptor left. To compile the modules for the processor is most
-%% of the time that a load takes. So the start loads what it needs itself, and reads the files of the
-%% others, which are loaded from memory: two seconds later what a link needs until it is up, so that
-%% the first link waits for nothing; the rest when a link has lasted for a while, or first needs it
-%% (load_all/0). A node without links does without the rest, and so does a program that starts, asks
-%% another node and ends.
+%% connection comes with the loss, and may be too late: the package was removed or upgraded under
+%% the running node, or the node has no descriptor left. To compile the modules for the processor is
+%% most of the time that a load takes, and each load that the code server does alone costs about a
+%% millisecond. So:
 %%
-%% A link that begins before these two seconds are over loads on both sides at the same time: the
-%% initiator connects first, and the acceptor's node loads its own modules beside those of OTP.
+%% * the start loads what it calls, at once, and reads nothing else;
+%% * two seconds later a node loads what a link needs until it is up, so that the first link waits
+%%   for nothing, and reads the files of the rest. A link that begins before loads what it needs:
+%%   the initiator connects first, and the acceptor's node loads its own modules beside those of
+%%   OTP;
+%% * the rest is loaded, from memory, when a link has lasted for a while, or first needs it
+%%   (load_all/0).
+%%
+%% So a node that starts, asks another node and ends does without the rest.
 -module(inet_rdma_modules).
 
--export([new/0, load/0, start_load/1, await_load/1, load_all/0, load_tls/0]).
+-export([
+    load_start/0, new/0, load/0, prepare/0, start_load/1, await_load/1, load_all/0, load_tls/0
+]).
 %% Spawned.
--export([load_part/1, load_of_otp/1, load_tls_now/0]).
+-export([load_and_hold/0, load_part/1, load_of_otp/1, load_tls_now/0]).
 -export_type([part/0]).
 
 -include_lib("kernel/include/logger.hrl").
@@ -41,6 +47,7 @@
     inet_rdma_sleeper,
     inet_rdma_sup,
     inet_rdma_tcp,
+    inet_rdma_transport,
     inet_rdma_wakeup
 ]).
 
@@ -48,8 +55,7 @@
 %% from then on, beside the initiator's node.
 -define(CONNECT, [
     inet_rdma_clock,
-    inet_rdma_setup,
-    inet_rdma_transport
+    inet_rdma_setup
 ]).
 
 %% What a link calls further until it is up, on either side, and when it ends in order.
@@ -113,7 +119,7 @@
 %% Set when this node has begun to load those of TLS.
 -define(HAS_TLS, {?MODULE, has_tls}).
 
-%% {Part, [{Module, File, Code}]}: what is read and not loaded. A table, as it goes soon, and the
+%% {all, [{Module, File, Code}]}: what is read and not loaded. A table, as it goes soon, and the
 %% end of a persistent term costs all processes a garbage collection.
 -define(HELD, ?MODULE).
 %% Each has those before it. connect: what an initiator calls until it has a connection. link: what
@@ -123,8 +129,17 @@
 
 -define(LOADER, inet_rdma_loader).
 -define(LOAD_MS, 5000).
-%% From the start to the load of what a link needs until it is up.
--define(LINK_MS, 2000).
+%% From the start to prepare/0.
+-define(PREPARE_MS, 2000).
+
+%% Loads what a start calls, before the carrier does anything else. An error is load/0's to report.
+-spec load_start() -> ok.
+load_start() ->
+    _ = load_missing(?START),
+    ok.
+
+load_missing(Modules) ->
+    code:atomic_load([Module || Module <- Modules, not erlang:module_loaded(Module)]).
 
 %% Makes the table; the caller owns it.
 -spec new() -> ok.
@@ -132,61 +147,68 @@ new() ->
     ?HELD = ets:new(?HELD, [named_table, public]),
     ok.
 
-%% Loads what a start calls, and reads the other modules of this library but its tools, and those of
-%% OTP. In net_kernel's process.
+%% Whether what a start calls is loaded. In net_kernel's process.
 -spec load() -> ok | {error, Why :: binary()}.
 load() ->
     _ =
         case not has(all) andalso code:get_mode() =:= embedded of
             true -> persistent_term:put(?LOADED, all);
-            false -> ok
+            false -> erlang:send_after(?PREPARE_MS, inet_rdma_keeper, prepare_modules)
         end,
-    case has(all) of
-        %% Another start of the distribution may find other files.
-        true -> ok;
-        false -> load(own())
-    end.
-
-load({ok, Directory, Modules}) ->
-    {Start, Others} = lists:partition(fun(Module) -> lists:member(Module, ?START) end, Modules),
-    case code:atomic_load(Start) of
+    case load_missing(?START) of
         ok ->
-            {Connect, Later} = lists:partition(fun(M) -> lists:member(M, ?CONNECT) end, Others),
-            {Link, Rest} = lists:partition(fun(M) -> lists:member(M, ?LINK) end, Later),
-            hold([
-                {connect, ?OTP_CONNECT, read(Directory, Connect)},
-                {link, ?OTP_LINK, read(Directory, Link)},
-                {accept, ?OTP_ACCEPT, {[], []}},
-                {all, ?OTP_REST, read(Directory, Rest)}
-            ]);
+            ok;
         {error, [{Module, Why} | _]} ->
-            cannot_load(Module, Why)
-    end;
-load({error, Directory}) ->
-    says("its directory ~ts cannot be read", [Directory]).
-
-%% Those of OTP may be elsewhere in another release. Without inet_rdma_sup there is no table.
-hold(Read) ->
-    case lists:append([Errors || {_Part, _Otp, {_, Errors}} <- Read]) of
-        [] ->
-            Parts = [{Part, of_otp(Otp) ++ Codes} || {Part, Otp, {Codes, _}} <- Read],
-            case ets:whereis(?HELD) of
-                undefined ->
-                    load_codes(lists:append([Codes || {_Part, Codes} <- Parts]));
-                _ ->
-                    true = ets:insert(?HELD, Parts),
-                    _ = erlang:send_after(?LINK_MS, inet_rdma_keeper, load_modules),
-                    ok
-            end;
-        [{Module, Why} | _] ->
-            cannot_load(Module, Why)
+            {error, unicode:characters_to_binary(io_lib:format("module ~s: ~0tp", [Module, Why]))}
     end.
 
-of_otp(Applications) ->
-    lists:append([
-        element(1, read(filename:join(Directory, "ebin"), Modules))
-     || {Application, Modules} <- Applications, [_ | _] = Directory <- [code:lib_dir(Application)]
-    ]).
+%% Loads what a link needs until it is up, and reads the rest, beside the caller. A node without
+%% room for a process reads it later, when it loads it.
+-spec prepare() -> ok.
+prepare() ->
+    _ = has(all) orelse inet_rdma_bounded:start(?MODULE, load_and_hold, []),
+    ok.
+
+-spec load_and_hold() -> ok.
+load_and_hold() ->
+    ok = load_part(link),
+    %% Without inet_rdma_sup there is no table.
+    case has(all) orelse ets:whereis(?HELD) of
+        true -> ok;
+        undefined -> ok;
+        Table -> put_held(Table, read_part(all))
+    end.
+
+put_held(Table, Codes) ->
+    try ets:insert(Table, {all, Codes}) of
+        true -> ok
+    catch
+        %% The distribution has ended meanwhile.
+        error:badarg -> ok
+    end.
+
+%% What can be read of a part and is not loaded; the log names what cannot. Those of OTP may be
+%% elsewhere in another release.
+read_part(Part) ->
+    Directory = filename:dirname(code:which(?MODULE)),
+    {Own, Applications} = modules(Part, Directory),
+    {OwnCodes, Errors} = read(Directory, Own),
+    _ = [cannot_load(Module, Why) || {Module, Why} <- Errors],
+    OwnCodes ++
+        lists:append([
+            element(1, read(filename:join(OfOtp, "ebin"), Modules))
+         || {Application, Modules} <- Applications, [_ | _] = OfOtp <- [code:lib_dir(Application)]
+        ]).
+
+%% {Own, OfOtp}. all: each module of this library's directory that is not loaded.
+modules(connect, _Directory) ->
+    {?CONNECT, ?OTP_CONNECT};
+modules(link, _Directory) ->
+    {?LINK, ?OTP_LINK};
+modules(accept, _Directory) ->
+    {[], ?OTP_ACCEPT};
+modules(all, Directory) ->
+    {[Module || {ok, Found} <- [in(Directory)], Module <- Found, is_of_links(Module)], ?OTP_REST}.
 
 read(Directory, Modules) ->
     Read = [
@@ -214,9 +236,12 @@ code_of(File) ->
             {error, nofile}
     end.
 
-cannot_load(Module, Why) -> says("its module ~s: ~0tp", [Module, Why]).
-
-says(Format, Arguments) -> {error, unicode:characters_to_binary(io_lib:format(Format, Arguments))}.
+cannot_load(Module, Why) ->
+    ?LOG_ERROR(
+        "inet_rdma: links may fail to come up or to reconnect after a loss: module ~s cannot be "
+        "loaded: ~0tp",
+        [Module, Why]
+    ).
 
 %% Waits until a part is loaded.
 -spec await_load(part()) -> ok.
@@ -257,7 +282,7 @@ await(Part) ->
 -spec load_part(part()) -> ok.
 load_part(Part) ->
     try register(?LOADER, self()) of
-        true -> load_held(Part)
+        true -> load_now(Part)
     catch
         error:badarg ->
             Ref = monitor(process, ?LOADER),
@@ -266,26 +291,36 @@ load_part(Part) ->
             end
     end.
 
-%% The table ends with the distribution, whose next start reads the files again.
-load_held(Part) ->
+load_now(Part) ->
     _ =
         has(Part) orelse
-            try
-                Parts = ?PARTS -- behind(Part),
-                ok = load_codes(lists:append([held(Each) || Each <- Parts])),
+            begin
+                ok = load_codes(lists:append([codes(Each) || Each <- ?PARTS -- behind(Part)])),
                 persistent_term:put(?LOADED, Part),
-                [ets:delete(?HELD, Each) || Each <- Parts]
-            catch
-                error:badarg -> false
+                Part =:= all andalso drop_held()
             end,
     ok.
 
-held(Part) -> lists:append([Codes || {_, Codes} <- ets:lookup(?HELD, Part)]).
+codes(Part) ->
+    try ets:lookup(?HELD, Part) of
+        [{Part, Codes}] -> Codes;
+        [] -> read_part(Part)
+    catch
+        %% The table ends with the distribution.
+        error:badarg -> read_part(Part)
+    end.
+
+drop_held() ->
+    try
+        ets:delete(?HELD, all)
+    catch
+        error:badarg -> true
+    end.
 
 %% This library's modules at once, beside those of OTP. If that fails: one by one.
 load_codes(Codes) ->
     {Own, Otp} = lists:partition(
-        fun({Module, _, _}) -> is_of_links(atom_to_list(Module)) end, missing(Codes)
+        fun({Module, _, _}) -> is_of_links(Module) end, missing(Codes)
     ),
     OfOtp = inet_rdma_bounded:start_monitored(?MODULE, load_of_otp, [Otp]),
     _ = load_at_once(Own),
@@ -298,11 +333,7 @@ load_codes(Codes) ->
             load_of_otp(Otp)
     end,
     _ = [
-        ?LOG_ERROR(
-            "inet_rdma: links may fail to reconnect after a loss: module ~s cannot be "
-            "loaded: ~0tp",
-            [Module, Why]
-        )
+        cannot_load(Module, Why)
      || {Module, File, Code} <- missing(Codes),
         {error, Why} <- [code:load_binary(Module, File, Code)],
         not erlang:module_loaded(Module)
@@ -329,23 +360,13 @@ load_at_once(Codes) ->
 
 missing(Codes) -> [Each || {Module, _, _} = Each <- Codes, not erlang:module_loaded(Module)].
 
-%% This library's modules that are not loaded yet. Those of Elixir run beside links, not in them.
-own() ->
-    Directory = filename:dirname(code:which(?MODULE)),
-    case in(Directory) of
-        {ok, Modules} ->
-            {ok, Directory, [
-                Module
-             || Module <- Modules,
-                is_of_links(atom_to_list(Module)),
-                not erlang:module_loaded(Module)
-            ]};
-        error ->
-            {error, Directory}
+%% Those of Elixir run beside links, not in them.
+is_of_links(Module) ->
+    case atom_to_list(Module) of
+        "inet_rdma" ++ _ -> true;
+        "inet6_rdma" ++ _ -> true;
+        _ -> false
     end.
-
-is_of_links("inet6_rdma" ++ _) -> true;
-is_of_links(Name) -> lists:prefix("inet_rdma", Name).
 
 in(Directory) ->
     case erl_prim_loader:list_dir(Directory) of

@@ -95,13 +95,16 @@ gen_close(Driver, Listen) ->
     at_crash(keep_at_crash, Driver, Listen),
     inet_rdma_neighbours:stop(),
     inet_tcp_dist:close(Listen),
-    inet_rdma_multipath:unlisten(Driver).
+    %% Loaded if it has opened the listener.
+    _ = erlang:module_loaded(inet_rdma_multipath) andalso inet_rdma_multipath:unlisten(Driver),
+    ok.
 
 -spec is_node_name(term()) -> boolean().
 is_node_name(Node) -> inet_tcp_dist:is_node_name(Node).
 
 %% Supervisors to be started before net_kernel.
 childspecs() ->
+    ok = inet_rdma_modules:load_start(),
     {ok, Ssl} =
         case inet_rdma_options:node() of
             {ok, #{security := tls}} -> inet_rdma_tls:childspecs();

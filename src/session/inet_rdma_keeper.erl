@@ -1,7 +1,7 @@
 %% Removes the rows of links and sessions (inet_rdma_links) that have ended: it monitors their
 %% supervisors and ports. Asks net_kernel for net_ticktime at the ticks of links, and tells the
 %% guards of sessions when it has changed, as net_kernel announces no change. Has the modules loaded
-%% that a link needs, half a second after the start (inet_rdma_modules).
+%% that a link needs, two seconds after the start (inet_rdma_modules).
 %%
 %% A row is written before this process gets the message about it. One that is started again after
 %% its death reads the tables, so it misses none.
@@ -65,8 +65,8 @@ handle(ticked, #keeper{checked_at = CheckedAt} = Keeper) ->
         true -> {ok, Keeper};
         false -> {ok, check_tick_time(Keeper#keeper{checked_at = Now})}
     end;
-handle(load_modules, Keeper) ->
-    ok = inet_rdma_modules:start_load(link),
+handle(prepare_modules, Keeper) ->
+    ok = inet_rdma_modules:prepare(),
     {ok, Keeper};
 handle(_Message, Keeper) ->
     {ok, Keeper}.

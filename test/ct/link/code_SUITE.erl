@@ -7,9 +7,9 @@
 -import(inet_rdma_test_node, [call/4, call/5, name/1]).
 
 -export([all/0, suite/0, init_per_testcase/2]).
--export([all_modules_are_loaded_once_a_link_lasts/1, links_need_no_file_after_the_start/1]).
--export([modules_of_otp_are_loaded_meanwhile/1]).
--export([start_with_half_a_package_fails/1]).
+-export([all_modules_are_loaded_once_a_link_lasts/1, links_need_no_file_soon_after_the_start/1]).
+-export([modules_of_otp_are_loaded_meanwhile/1, start_loads_what_it_calls_at_once/1]).
+-export([half_a_package_is_named/1]).
 -export([purge_of_the_modules_is_harmless/1, reload_of_the_modules_is_harmless/1]).
 -export([
     guards_of_another_version_resume_a_link/1,
@@ -32,10 +32,11 @@ suite() ->
 
 all() ->
     [
+        start_loads_what_it_calls_at_once,
         all_modules_are_loaded_once_a_link_lasts,
-        links_need_no_file_after_the_start,
+        links_need_no_file_soon_after_the_start,
         modules_of_otp_are_loaded_meanwhile,
-        start_with_half_a_package_fails,
+        half_a_package_is_named,
         purge_of_the_modules_is_harmless,
         reload_of_the_modules_is_harmless,
         reloaded_modules_resume_a_link,
@@ -54,6 +55,23 @@ all() ->
 init_per_testcase(_Case, Config) ->
     inet_rdma_test_node:only_rdma(Config).
 
+%% The lists of inet_rdma_modules are written by hand: a start loads no other module by a call.
+start_loads_what_it_calls_at_once(_Config) ->
+    Print =
+        "io:format(\"loaded ~0p.~n\", "
+        "[[M || {M, _} <- code:all_loaded(), \"inet_rdma\" ++ _ <- [atom_to_list(M)]]])",
+    [AtOnce, ByStart] = [
+        begin
+            {0, Output} = inet_rdma_test_node:run("a", Options, Before ++ Print),
+            {match, [Loaded]} = re:run(Output, "loaded (.*)", [{capture, all_but_first, list}]),
+            {ok, Tokens, _} = erl_scan:string(Loaded),
+            {ok, Modules} = erl_parse:parse_term(Tokens),
+            lists:sort(Modules)
+        end
+     || {Options, Before} <- [{#{name => none}, "inet_rdma_modules:load_start(), "}, {#{}, ""}]
+    ],
+    ?assertEqual(AtOnce, ByStart).
+
 %% So a link, its loss and its recovery load none, whose file may be gone by then or of another
 %% version. The modules of Elixir, which no link calls, are loaded when they are called.
 all_modules_are_loaded_once_a_link_lasts(_Config) ->
@@ -68,15 +86,16 @@ all_modules_are_loaded_once_a_link_lasts(_Config) ->
         end
     end).
 
-%% Nor does a link that comes up, moves or is lost before. The package is removed as soon as the
-%% node has started.
-links_need_no_file_after_the_start(Config) ->
+%% Nor does a link that comes up, moves or is lost before. The package is removed two seconds after
+%% the start.
+links_need_no_file_soon_after_the_start(Config) ->
     _ = [
         begin
             Options = inet_rdma_test_node:alone(#{rdma => Rdma, args => []}),
             [Ebin, _] = Code = copy_of_the_code(Config, "gone" ++ integer_to_list(N)),
             A = inet_rdma_test_node:start("a", Options#{code => Code}),
             B = inet_rdma_test_node:start("b", Options),
+            true = await_held(A),
             ok = file:del_dir_r(Ebin),
             {X, Y} =
                 case Connects of
@@ -125,6 +144,7 @@ links_need_no_file_after_the_start(Config) ->
 modules_of_otp_are_loaded_meanwhile(_Config) ->
     A = inet_rdma_test_node:start("a", #{}),
     ok = call(A, inet_rdma_test_log, install, []),
+    true = await_held(A),
     [_ | _] = Modules = call(A, inet_rdma_test_remote, load_beside, []),
     ?assert(
         lists:all(fun(Module) -> call(A, erlang, module_loaded, [Module]) end, [
@@ -133,15 +153,24 @@ modules_of_otp_are_loaded_meanwhile(_Config) ->
     ),
     ?assertNot(call(A, inet_rdma_test_log, contains, ["load module"])).
 
+await_held(Node) ->
+    inet_rdma_test_wait:until({held, Node}, 20000, fun() ->
+        call(Node, ets, member, [inet_rdma_modules, all])
+    end).
+
 is_of_elixir(Module) -> lists:prefix("Elixir.", atom_to_list(Module)).
 
-%% A file that is about to be written, for example.
-start_with_half_a_package_fails(Config) ->
+%% A file that is about to be written, for example: a node does not start without what the start
+%% calls, and names what it will lack later.
+half_a_package_is_named(Config) ->
     [Ebin, _] = Code = copy_of_the_code(Config, "part"),
     ok = file:write_file(filename:join(Ebin, "inet_rdma_resume.beam"), <<>>),
-    {Status, Output} = inet_rdma_test_node:run("a", #{code => Code}, "true"),
+    {0, Output} = inet_rdma_test_node:run("a", #{code => Code}, "inet_rdma_modules:load_all()"),
+    ?assertMatch({match, _}, re:run(Output, "module inet_rdma_resume cannot be loaded: badfile")),
+    ok = file:write_file(filename:join(Ebin, "inet_rdma_acceptor.beam"), <<>>),
+    {Status, Refused} = inet_rdma_test_node:run("a", #{code => Code}, "true"),
     ?assertNotEqual(0, Status),
-    ?assertMatch({match, _}, re:run(Output, "module inet_rdma_resume: badfile")).
+    ?assertMatch({match, _}, re:run(Refused, "module inet_rdma_acceptor: badfile")).
 
 purge_of_the_modules_is_harmless(_Config) ->
     survives(fun(A) ->
