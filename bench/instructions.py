@@ -2,8 +2,8 @@
 """Counts the instructions of the native data path with Valgrind and compares them with the committed figures.
 
 The same build gives the same figures on every run and under any load, unlike times: so CI can compare them. It fails
-where a case takes over a tenth more instructions than its figure says. The cases are in
-native/core/engine/benches/instructions.rs.
+where a case takes over a tenth more instructions than its figure says. The cases are in benches/instructions.rs of
+native/core/engine and native/link/envelope.
 """
 
 import argparse
@@ -29,14 +29,19 @@ TUNABLES = "glibc.cpu.hwcaps=-AVX512F,-AVX2,-AVX_Fast_Unaligned_Load,-ERMS,-FSRM
 WITHOUT_VALGRIND = ("riscv", "loongarch")
 
 
+PACKAGES = ("inet_rdma_engine", "inet_rdma_envelope")
+
+
 def build():
-    """The benchmark program."""
-    command = ["cargo", "bench", "--no-run", "-p", "inet_rdma_engine", "--bench", "instructions"]
+    """The benchmark programs."""
+    command = ["cargo", "bench", "--no-run", "--bench", "instructions"]
+    command += [word for package in PACKAGES for word in ("-p", package)]
     command += ["--message-format", "json-render-diagnostics"]
     done = subprocess.run(command, cwd=ROOT / "native", stdout=subprocess.PIPE, text=True, check=True)
     messages = [json.loads(line) for line in done.stdout.splitlines()]
-    [program] = [message["executable"] for message in messages if message.get("executable")]
-    return program
+    programs = [message["executable"] for message in messages if message.get("executable")]
+    assert len(programs) == len(PACKAGES), programs
+    return programs
 
 
 def count(program, case):
@@ -51,18 +56,20 @@ def count(program, case):
     return int(collected[1])
 
 
-def measure(program):
+def measure(programs):
     """Instructions per operation, by case."""
-    listed = subprocess.run([program], stdout=subprocess.PIPE, text=True, check=True).stdout
-    cases = [line.split("\t") for line in listed.splitlines()]
+    cases = []
+    for program in programs:
+        listed = subprocess.run([program], stdout=subprocess.PIPE, text=True, check=True).stdout
+        cases += [(program, *line.split("\t")) for line in listed.splitlines()]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        totals = list(pool.map(lambda case: count(program, case[1]), cases))
-    return {name: round(total / int(operations), 1) for (operations, name), total in zip(cases, totals, strict=True)}
+        totals = list(pool.map(lambda case: count(case[0], case[2]), cases))
+    return {name: round(total / int(operations), 1) for (_, operations, name), total in zip(cases, totals, strict=True)}
 
 
 def compare(committed, found):
     """Lines of the table, and whether all is well."""
-    lines = [f"{'instructions':32} {'committed':>10} {'now':>10}"]
+    lines = [f"{'instructions':34} {'committed':>10} {'now':>10}"]
     well = True
     for name in committed | found:
         old, new = committed.get(name), found.get(name)
@@ -74,7 +81,7 @@ def compare(committed, found):
                 change, well = f"{change}  WORSE", False
             elif new < old * (1 - TOLERANCE):
                 change = f"{change}  better: commit it with make bench-instructions ARGS=--update"
-        lines.append(f"{name:32} {old or '-':>10} {new or '-':>10}  {change}")
+        lines.append(f"{name:34} {old or '-':>10} {new or '-':>10}  {change}")
     return lines, well
 
 
@@ -103,7 +110,7 @@ def main():
         figures[machine] = {"rustc": rustc, "libc": libc, "instructions": found}
         FIGURES.write_text(json.dumps(figures, indent=2) + "\n")
     if machine not in figures:
-        print(*(f"{name:32} {value:>10}" for name, value in found.items()), sep="\n")
+        print(*(f"{name:34} {value:>10}" for name, value in found.items()), sep="\n")
         print(f"instructions: not compared, there are no figures of {machine}; make bench-instructions ARGS=--update")
         return 0
     committed = figures[machine]

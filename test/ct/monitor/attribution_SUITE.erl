@@ -117,7 +117,7 @@ cut_counts_nothing_twice(Config) ->
 
 %% The load begins on TCP and goes on over shared memory.
 move_counts_nothing_twice(_Config) ->
-    Options = #{rdma => [{attribution, on}, {fabric, shm}, {move, earned}], args => []},
+    Options = #{rdma => [{fabric, shm}, {move, earned}], args => []},
     [A, B] = inet_rdma_test_node:start_all([
         {[Prefix], inet_rdma_test_node:alone(Options)}
      || Prefix <- "ab"
@@ -142,8 +142,8 @@ once(A, B, Filler) ->
 
 links_that_are_not_counted_say_why(_Config) ->
     [A, B, C] = inet_rdma_test_node:start_all([
-        {"a", inet_rdma_test_node:alone(#{args => []})},
-        {"b", inet_rdma_test_node:alone(#{rdma => [{attribution, on}], args => []})},
+        {"a", inet_rdma_test_node:alone(#{rdma => [{attribution, off}], args => []})},
+        {"b", inet_rdma_test_node:alone(#{args => []})},
         {"c", inet_rdma_test_node:alone(#{carrier => "inet_tcp", args => []})}
     ]),
     ok = inet_rdma_test_node:connect(A, B),
@@ -158,7 +158,8 @@ links_that_are_not_counted_say_why(_Config) ->
 
 %% A reader that begins in the middle meets atoms that it has not seen.
 reader_that_is_off_says_so(_Config) ->
-    [A, B] = inet_rdma_test_node:start_all(2, inet_rdma_test_node:alone(#{args => []})),
+    Options = #{rdma => [{attribution, off}], args => []},
+    [A, B] = inet_rdma_test_node:start_all(2, inet_rdma_test_node:alone(Options)),
     ok = inet_rdma_test_node:connect(A, B),
     [ok = call(Node, inet_rdma_test_filler, park, []) || Node <- [A, B]],
     First = call(A, inet_rdma_test_filler, load, [name(B), 1, ?BYTES]),
@@ -174,7 +175,7 @@ reader_that_is_off_says_so(_Config) ->
     ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [1000, 300000]]).
 
 counted_pair(Config) ->
-    Options = inet_rdma_test_paths:options(Config, #{rdma => [{attribution, on}]}),
+    Options = inet_rdma_test_paths:options(Config, #{}),
     [A, B] = inet_rdma_test_node:start_all([
         {[Prefix], inet_rdma_test_node:alone(Options)}
      || Prefix <- "ab"

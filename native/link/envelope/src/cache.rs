@@ -38,6 +38,27 @@ impl AtomCache {
         self.count = 0;
     }
 
+    /// The size of the part of a header that begins with the number of references, if it changes no entry. None:
+    /// [`Self::read_header`] has to look.
+    #[inline]
+    pub fn unchanging_header(header: &[u8]) -> Option<usize> {
+        let (&count, rest) = header.split_first()?;
+        if count == 0 {
+            return Some(1);
+        }
+        let flags_bytes = usize::from(count) / 2 + 1;
+        // Of the half byte after the last reference the bit is 0.
+        const NEW_ENTRIES: u32 = u32::from_ne_bytes([NEW_ENTRY << 4 | NEW_ENTRY; 4]);
+        let is_new = match rest.first_chunk() {
+            Some(flags) if flags_bytes <= 4 => u32::from_le_bytes(*flags) << (32 - 8 * flags_bytes) & NEW_ENTRIES != 0,
+            _ => rest
+                .get(..flags_bytes)?
+                .iter()
+                .any(|flags| flags & NEW_ENTRIES as u8 != 0),
+        };
+        (!is_new).then_some(1 + flags_bytes + usize::from(count))
+    }
+
     /// Reads the part of a header that begins with the number of references.
     pub fn read_header<'a, I: Iterator<Item = &'a [u8]>>(&mut self, input: &mut Input<'a, I>) -> Result<(), Off> {
         self.count = 0;

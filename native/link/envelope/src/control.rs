@@ -3,6 +3,7 @@
 use crate::cache::AtomCache;
 use crate::input::Input;
 use crate::key::Key;
+use crate::names::Name;
 use crate::off::Off;
 use crate::operation::Operation;
 use crate::party::Party;
@@ -22,7 +23,7 @@ enum Element {
 }
 
 /// The operation of this number, and the elements after the number, as far as the last one that is read.
-fn operation(number: u32) -> Option<(Operation, &'static [Element])> {
+const fn operation(number: u32) -> Option<(Operation, &'static [Element])> {
     use Element::{Sender, SenderIfProcess, Skipped, Target};
     use Operation::*;
     Some(match number {
@@ -62,6 +63,34 @@ fn operation(number: u32) -> Option<(Operation, &'static [Element])> {
     })
 }
 
+/// What a control message begins with: a small tuple, whose first element is a small number.
+const TUPLE: u8 = 104;
+const NUMBER: u8 = 97;
+/// One more than the largest number of an operation.
+const NUMBERS: usize = 38;
+/// The operation of each number; None where it does not follow from the number alone.
+const OPERATIONS: [Option<Operation>; NUMBERS] = {
+    let mut operations = [None; NUMBERS];
+    let mut number = 0;
+    while number < NUMBERS {
+        operations[number] = match operation(number as u32) {
+            Some((Operation::AltactSigSend, _)) | None => None,
+            Some((operation, _)) => Some(operation),
+        };
+        number += 1;
+    }
+    operations
+};
+
+/// The operation of a control message that begins as VMs write it. None: [`read`] has to look.
+#[inline]
+pub fn peek(message: &[u8]) -> Option<Operation> {
+    match *message {
+        [TUPLE, _arity, NUMBER, number, ..] => *OPERATIONS.get(usize::from(number))?,
+        _ => None,
+    }
+}
+
 /// Reads a control message as far as its sender and its target.
 pub fn read<'a, I: Iterator<Item = &'a [u8]>>(input: &mut Input<'a, I>, cache: &mut AtomCache) -> Result<Key, Off> {
     let mut terms = Terms::new(input, cache);
@@ -87,25 +116,30 @@ fn read_elements<'a, I: Iterator<Item = &'a [u8]>>(
             operation = Operation::AltactSigExit;
         }
     }
-    if elements.len() > arity.into() {
-        return Err(Fault::Unknown);
-    }
     let mut key = Key {
         operation,
         sender: Party::None,
         target: Party::None,
     };
+    let mut is_known = elements.len() <= arity.into();
     for element in elements {
-        match element {
-            Element::Skipped => terms.skip()?,
-            Element::Sender => key.sender = terms.party()?,
-            Element::SenderIfProcess => {
-                let party = terms.party()?;
-                if matches!(party, Party::Process { .. }) {
-                    key.sender = party;
-                }
+        let party = match element {
+            _ if !is_known => Err(Fault::Unknown),
+            Element::Skipped => terms.skip().map(|()| Party::None),
+            _ => terms.party(),
+        };
+        let party = match party {
+            Err(Fault::Unknown) => {
+                is_known = false;
+                Party::Name(Name::UNKNOWN)
             }
-            Element::Target => key.target = terms.party()?,
+            party => party?,
+        };
+        match element {
+            Element::Skipped => {}
+            Element::SenderIfProcess if !matches!(party, Party::Process { .. }) => {}
+            Element::Sender | Element::SenderIfProcess => key.sender = party,
+            Element::Target => key.target = party,
         }
     }
     Ok(key)

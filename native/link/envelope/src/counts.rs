@@ -21,10 +21,23 @@ impl Default for Counts {
 }
 
 impl Counts {
-    pub(crate) fn add(&mut self, operation: Operation, begins_message: bool, bytes: usize) {
+    /// Returns the messages of the operation.
+    #[inline]
+    pub(crate) fn add(&mut self, operation: Operation, begins_message: bool, bytes: usize) -> u64 {
         let count = &mut self.0[operation as usize];
         count.messages += u64::from(begins_message);
         count.bytes += bytes as u64;
+        count.messages
+    }
+
+    /// Those of all operations but [`Operation::Tick`].
+    pub fn total(&self) -> Count {
+        let mut total = Count::default();
+        for (_, count) in self.iter().filter(|(operation, _)| *operation != Operation::Tick) {
+            total.messages += count.messages;
+            total.bytes += count.bytes;
+        }
+        total
     }
 
     /// Those of one operation.

@@ -6,6 +6,7 @@ use crate::input::Input;
 use crate::key::Key;
 use crate::names::Name;
 use crate::off::Off;
+use crate::operation::Operation;
 use crate::sequences::Sequences;
 
 /// The first byte of a packet with a distribution header.
@@ -71,6 +72,21 @@ impl Reader {
                 self.off = Some(off);
                 Err(off)
             }
+        }
+    }
+
+    /// The operation of a packet that begins a message, by the first of its pieces that are not empty. None:
+    /// [`Self::packet`] has to read it. Otherwise it may, and need not, while the reader is not [off](Self::off).
+    #[inline]
+    pub fn operation<'a>(mut pieces: impl Iterator<Item = &'a [u8]>) -> Option<Operation> {
+        let header = match pieces.next()? {
+            [VERSION, HEADER, header @ ..] => header,
+            _ => return None,
+        };
+        match header.get(AtomCache::unchanging_header(header)?..)? {
+            // A VM gives header and control message as two pieces.
+            [] => control::peek(pieces.next()?),
+            control => control::peek(control),
         }
     }
 

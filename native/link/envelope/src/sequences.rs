@@ -3,7 +3,7 @@
 use crate::key::Key;
 
 /// Number of fragmented messages that a [`Reader`](crate::Reader) follows at a time.
-pub const SEQUENCES: usize = 40;
+pub const SEQUENCES: usize = 36;
 /// A sequence that has had no fragment while this number of fragments of others came gives its place to a new one: its
 /// sender has ended in the middle. They are 256 MiB, as a VM cuts fragments of 64 KiB.
 const STALE_FRAGMENTS: u32 = 4096;

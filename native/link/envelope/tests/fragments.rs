@@ -29,8 +29,8 @@ fn bytes_of_further_fragments_are_their_senders() {
     let other = writer.normal(&send(99));
     for (id, packet) in &packets {
         bytes[*id as usize] += packet.len();
-        assert_eq!(direction.packet([&packet[..]], packet.len()), None);
-        assert_eq!(direction.packet([&other[..]], other.len()), None);
+        assert_eq!(direction.packet([&packet[..]], packet.len(), clock), None);
+        assert_eq!(direction.packet([&other[..]], other.len(), clock), None);
     }
     for (id, bytes) in bytes.into_iter().enumerate() {
         let sender = who_is(&pid("a@host", id as u32));

@@ -67,7 +67,7 @@ fn no_packet_allocates() {
     let mut direction = Direction::new();
     let before = ALLOCATIONS.get();
     for packet in &packets {
-        direction.packet(packet.chunks(50), packet.len());
+        direction.packet(packet.chunks(50), packet.len(), clock);
     }
     assert_eq!(ALLOCATIONS.get(), before);
 }

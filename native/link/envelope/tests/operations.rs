@@ -230,28 +230,42 @@ fn an_empty_packet_is_a_tick() {
 }
 
 #[test]
-fn what_is_unknown_is_other_and_changes_nothing() {
+fn what_is_unknown_changes_nothing() {
     let (mut writer, mut reader) = (Writer::default(), Reader::new());
     let (from, to) = (pid(A, 1), pid(B, 2));
     let many = Term::List(vec![Term::Int(1); 65]);
-    let unknown = [
+    let (other, none, unknown) = (Operation::Other, Who::None, Who::Name(None));
+    let rows = [
         // Numbers without an operation.
-        control([Term::Int(9), from.clone(), to.clone()]),
-        control([Term::Int(40), from.clone(), to.clone()]),
-        control([Term::Int(1000), from.clone()]),
+        (vec![Term::Int(9), from.clone(), to.clone()], (other, &none, &none)),
+        (vec![Term::Int(40), from.clone(), to.clone()], (other, &none, &none)),
+        (vec![Term::Int(1000), from.clone()], (other, &none, &none)),
         // Too few elements.
-        control([Term::Int(6), from.clone(), atom("")]),
-        // A sender that is none.
-        control([Term::Int(1), Term::Binary(vec![1, 2]), to.clone()]),
+        (
+            vec![Term::Int(6), from.clone(), atom("")],
+            (Operation::RegSend, &unknown, &unknown),
+        ),
+        // A sender, and a target, that is none.
+        (
+            vec![Term::Int(1), Term::Binary(vec![1, 2]), to.clone()],
+            (Operation::Link, &unknown, &unknown),
+        ),
+        (
+            vec![Term::Int(1), from.clone(), Term::Binary(vec![1, 2])],
+            (Operation::Link, &who_is(&from), &unknown),
+        ),
         // A term of a tag that does not exist, and one of more elements than are skipped.
-        control([Term::Int(2), Term::Raw(vec![200]), to.clone()]),
-        control([Term::Int(2), many, to.clone()]),
+        (
+            vec![Term::Int(2), Term::Raw(vec![200]), to.clone()],
+            (Operation::Send, &none, &unknown),
+        ),
+        (vec![Term::Int(2), many, to.clone()], (Operation::Send, &none, &unknown)),
     ];
-    for control in &unknown {
+    for (terms, (operation, sender, target)) in rows {
         // The header brings atoms all the same.
-        let packet = writer.packet(Form::Normal, control, &["proc".into()], b"");
-        let other = (Operation::Other, Who::None, Who::None);
-        assert_eq!(read(&mut reader, &packet), other, "{control:?}");
+        let packet = writer.packet(Form::Normal, &control(terms.clone()), &["proc".into()], b"");
+        let expected = (operation, sender.clone(), target.clone());
+        assert_eq!(read(&mut reader, &packet), expected, "{terms:?}");
     }
     let known = control([Term::Int(6), from.clone(), atom(""), atom("proc")]);
     let packet = writer.normal(&known);
@@ -283,9 +297,13 @@ fn what_is_broken_switches_the_reader_off_once() {
     cases.extend((1..good.len()).map(|bytes| (good[..bytes].to_vec(), Off::Truncated)));
     for (packet, off) in cases {
         let mut direction = Direction::new();
-        assert_eq!(direction.packet([&packet[..]], packet.len()), Some(off), "{packet:?}");
+        assert_eq!(
+            direction.packet([&packet[..]], packet.len(), clock),
+            Some(off),
+            "{packet:?}"
+        );
         assert_eq!(direction.reader().off(), Some(off));
-        assert_eq!(direction.packet([&good[..]], good.len()), None);
+        assert_eq!(direction.packet([&good[..]], good.len(), clock), None);
         let other = direction.counts().of(Operation::Other);
         assert_eq!((other.messages, other.bytes), (2, (packet.len() + good.len()) as u64));
     }

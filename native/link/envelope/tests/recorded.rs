@@ -81,7 +81,11 @@ fn each_signal_of_a_node_is_read() {
             let mut reader = inet_rdma_envelope::Reader::new();
             let (mut signals, mut bytes) = (HashMap::new(), 0);
             for (size, packet) in &recorded.packets {
-                assert_eq!(direction.packet([&packet[..]], *size), None::<Off>, "{name} {arrow}");
+                assert_eq!(
+                    direction.packet([&packet[..]], *size, clock),
+                    None::<Off>,
+                    "{name} {arrow}"
+                );
                 let envelope = reader.packet([&packet[..]], *size).expect("no contradiction");
                 let (operation, sender, target) = described(&reader, &envelope);
                 if envelope.begins_message && operation != Operation::Tick {

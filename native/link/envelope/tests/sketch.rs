@@ -1,9 +1,12 @@
 //! The sketch against exact counts.
 
+#[path = "support/zipf.rs"]
+mod zipf;
+
 use std::collections::HashMap;
 use std::time::Duration;
 
-use inet_rdma_envelope::{Direction, Key, Name, Operation, Party, RECENT, Sketch};
+use inet_rdma_envelope::{Direction, Key, Name, Operation, Party, RECENT, Sample, Sketch};
 
 fn key(sender: u32) -> Key {
     let process = |id| Party::Process {
@@ -19,33 +22,14 @@ fn key(sender: u32) -> Key {
     }
 }
 
-/// Ranks from 0, the first with the most weight: of Zipf's law with this exponent.
-struct Zipf(Vec<f64>);
-
-impl Zipf {
-    fn new(ranks: usize, exponent: f64) -> Self {
-        let mut sum = 0.0;
-        let sums = (1..=ranks).map(|rank| {
-            sum += (rank as f64).powf(-exponent);
-            sum
-        });
-        Zipf(sums.collect())
-    }
-
-    fn rank(&self, random: &mut fastrand::Rng) -> u32 {
-        let at = random.f64() * self.0.last().expect("ranks");
-        self.0.partition_point(|&sum| sum < at) as u32
-    }
-}
-
 /// Fills a sketch and exact counts; `halved_after`: all bytes decay to a half after each of so many packets.
 fn filled(exponent: f64, halved_after: usize) -> (Sketch, HashMap<u32, f64>, f64) {
     let mut random = fastrand::Rng::with_seed(7);
-    let zipf = Zipf::new(10_000, exponent);
+    let zipf = zipf::Zipf::new(10_000, exponent);
     let (mut sketch, mut exact, mut total) = (Sketch::new(), HashMap::new(), 0.0);
     for packet in 1..=300_000 {
         let (sender, bytes) = (zipf.rank(&mut random), random.usize(40..1500));
-        sketch.add(&key(sender), bytes);
+        sketch.add(&key(sender), Sample::exact(bytes));
         *exact.entry(sender).or_insert(0.0) += bytes as f64;
         total += bytes as f64;
         if packet % halved_after == 0 {
@@ -91,7 +75,7 @@ fn a_key_of_a_few_is_counted_exactly() {
     let mut sketch = Sketch::<64>::new();
     for round in 0..1000 {
         for sender in 0..64 {
-            sketch.add(&key(sender), round + sender as usize);
+            sketch.add(&key(sender), Sample::exact(round + sender as usize));
         }
     }
     for entry in sketch.entries() {
@@ -108,15 +92,18 @@ fn the_recent_bytes_of_a_constant_rate_are_that_of_ten_seconds() {
     let mut direction = Direction::new();
     let packet = [131, 68, 0, 104, 1, 97, 5];
     let per_second = 1000.0 * packet.len() as f64;
-    for _second in 0..100 {
+    for second in 0..100 {
         for _ in 0..1000 {
-            direction.packet([&packet[..]], packet.len());
+            direction.packet([&packet[..]], packet.len(), || Duration::from_secs(second));
         }
-        direction.handle_elapsed(Duration::from_secs(1));
     }
-    let rate = direction.recent().total() / RECENT.as_secs_f64();
-    assert!((rate / per_second - 1.0).abs() < 0.06, "{rate}");
+    direction.handle_time(Duration::from_secs(100));
+    for bytes in [direction.recent_total(), direction.recent().total()] {
+        let rate = bytes / RECENT.as_secs_f64();
+        assert!((rate / per_second - 1.0).abs() < 0.06, "{rate}");
+    }
     assert_eq!(direction.all().total(), per_second * 100.0);
-    direction.handle_elapsed(Duration::from_secs(1000));
+    direction.handle_time(Duration::from_secs(1100));
     assert_eq!(direction.recent().entries().count(), 0);
+    assert!(direction.recent_total() < 1.0);
 }

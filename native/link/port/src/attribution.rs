@@ -7,8 +7,6 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::port::Packet;
 
-/// Recent bytes decay in steps of this time.
-const STEP: Duration = Duration::from_secs(1);
 /// Number of the heaviest keys that [`Attribution::term`] has of each sketch.
 const TOP: usize = 20;
 
@@ -16,8 +14,6 @@ const TOP: usize = 20;
 pub struct Attribution {
     sent: Direction,
     received: Direction,
-    /// When recent bytes have decayed, by [`now`].
-    decayed_at: Duration,
 }
 
 /// The time of a clock that costs 5 ns and ticks every few milliseconds.
@@ -31,29 +27,18 @@ impl Attribution {
         Box::new(Attribution {
             sent: Direction::new(),
             received: Direction::new(),
-            decayed_at: now(),
         })
     }
 
+    #[inline]
     pub fn count_sent(&mut self, packet: &Packet<'_>) {
-        self.decay();
         // `term` says that the reader has switched itself off.
-        let _off = self.sent.packet(packet.pieces(), packet.bytes());
+        let _off = self.sent.packet(packet.pieces(), packet.bytes(), now);
     }
 
+    #[inline]
     pub fn count_received(&mut self, packet: &[u8]) {
-        self.decay();
-        let _off = self.received.packet([packet], packet.len());
-    }
-
-    fn decay(&mut self) {
-        let now = now();
-        let elapsed = now.saturating_sub(self.decayed_at);
-        if elapsed >= STEP {
-            self.decayed_at = now;
-            self.sent.handle_elapsed(elapsed);
-            self.received.handle_elapsed(elapsed);
-        }
+        let _off = self.received.packet([packet], packet.len(), now);
     }
 
     /// In the external format, `{Sent, Received}`, each `{Operations, Recent, All, Off}`. Operations:
@@ -61,10 +46,10 @@ impl Attribution {
     /// Target, AtLeast, AtMost}]}`. Sender and Target: a pid, `{name, Name}`, `{alias, Node}`, `unknown` if the reader
     /// has forgotten the name or the node, or `none`. Off: `none`, or why all packets are of the operation `other`.
     pub fn term(&mut self) -> Vec<u8> {
-        self.decay();
         let mut term = Term(vec![131]);
         term.tuple(2);
-        for direction in [&self.sent, &self.received] {
+        for direction in [&mut self.sent, &mut self.received] {
+            direction.handle_time(now());
             term.tuple(4);
             term.list(direction.counts().iter(), |term, (operation, count)| {
                 term.tuple(3);
@@ -72,8 +57,9 @@ impl Attribution {
                 term.unsigned(count.messages);
                 term.unsigned(count.bytes);
             });
-            term.sketch(direction.reader(), direction.recent(), RECENT.as_secs_f64());
-            term.sketch(direction.reader(), direction.all(), 1.0);
+            let (reader, total) = (direction.reader(), direction.counts().total().bytes as f64);
+            term.sketch(reader, direction.recent(), direction.recent_total(), RECENT.as_secs_f64());
+            term.sketch(reader, direction.all(), total, 1.0);
             match direction.reader().off() {
                 None => term.atom(b"none"),
                 Some(off) => term.binary(&off.to_string()),
@@ -122,16 +108,15 @@ impl Term {
         self.0.extend(number.to_be_bytes());
     }
 
-    fn sketch(&mut self, reader: &Reader, sketch: &Sketch, divisor: f64) {
+    fn sketch(&mut self, reader: &Reader, sketch: &Sketch, total: f64, divisor: f64) {
         self.tuple(2);
-        self.float(sketch.total() / divisor);
+        self.float(total / divisor);
         self.list(sketch.top(TOP).into_iter(), |term, Entry { key, at_least, at_most }| {
             term.tuple(5);
             term.atom(key.operation.name().as_bytes());
             term.party(reader, key.sender);
             term.party(reader, key.target);
-            // Errors of rounding.
-            term.float(at_least.max(0.0) / divisor);
+            term.float(at_least / divisor);
             term.float(at_most / divisor);
         });
     }

@@ -294,7 +294,7 @@ impl<'a> Packet<'a> {
         unsafe { (*self.vector).size }
     }
 
-    fn entries(&self) -> impl Iterator<Item = (&'a [u8], *mut sys::ErlDrvBinary)> {
+    fn entries(&self) -> impl Iterator<Item = (&'a [u8], *mut sys::ErlDrvBinary)> + Clone {
         // SAFETY: the type's invariant: `vsize` entries in both arrays.
         let (entries, binaries) = unsafe {
             let vector = &*self.vector;
@@ -313,7 +313,7 @@ impl<'a> Packet<'a> {
     }
 
     /// Its pieces that are not empty.
-    pub fn pieces(&self) -> impl Iterator<Item = &'a [u8]> {
+    pub fn pieces(&self) -> impl Iterator<Item = &'a [u8]> + Clone {
         self.entries().map(|(piece, _)| piece)
     }
 

@@ -53,12 +53,14 @@ impl Tally {
     }
 
     /// The senders and targets. None: they are not counted.
+    #[inline]
     pub fn attribution(&mut self) -> Option<&mut Attribution> {
         self.attributes
             .then(|| &mut **self.attribution.get_or_insert_with(Attribution::begin))
     }
 
     /// The VM has given a packet.
+    #[inline]
     pub fn count_sent(&mut self, packet: &Packet<'_>) {
         self.largest_sent = self.largest_sent.max((LENGTH_BYTES + packet.bytes()) as u64);
         if let Some(attribution) = self.attribution() {
@@ -67,6 +69,7 @@ impl Tally {
     }
 
     /// The VM gets a packet of `bytes` bytes, which are only looked at if senders and targets are counted.
+    #[inline]
     pub fn count_received<'a>(&mut self, bytes: usize, packet: impl FnOnce() -> &'a [u8]) {
         if let Some(attribution) = self.attribution() {
             attribution.count_received(packet());

@@ -2,8 +2,14 @@
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use inet_rdma_envelope::{Envelope, Name, Operation, Party, Reader};
+
+/// A clock that stands still.
+pub fn clock() -> Duration {
+    Duration::ZERO
+}
 
 /// A term of a control message.
 #[derive(Debug, Clone, PartialEq)]
