@@ -6,20 +6,22 @@
 //!
 //! # Bounds
 //! For each set of packets the sum of the weights is an unbiased estimate of its bytes, whatever the order of the
-//! packets, as each byte of the line is drawn with the probability 1 / interval; strata are independent, so its variance
-//! is at most interval * bytes. This is stratified sampling (Cochran, "Sampling Techniques", chapter 5) with the
-//! threshold of Duffield, Lund and Thorup, "Learn More, Sample Less: Control of Volume and Variance in Network
-//! Measurement" (IEEE Transactions on Information Theory 51, 2005). The interval adapts to the traffic, so that
-//! [`SAMPLES`] a second are taken at most. A link of fewer packets than that has an interval of 0: all are taken, and
-//! nothing is estimated. Each change of the interval cuts a stratum, which adds an error of one interval at most.
+//! packets, as each byte of the line is drawn with the probability 1 / interval; strata are independent, so its
+//! variance is at most interval * bytes. This is stratified sampling (Cochran, "Sampling Techniques", chapter 5) with
+//! the threshold of Duffield, Lund and Thorup, "Learn More, Sample Less: Control of Volume and Variance in Network
+//! Measurement" (IEEE Transactions on Information Theory 51, 2005).
+//!
+//! The interval adapts to the traffic, so that [`SAMPLES`] a second are taken at most. A link of fewer packets than
+//! that has an interval of 0: all are taken, and nothing is estimated. Each change of the interval cuts a stratum,
+//! which adds an error of one interval at most.
 
 use std::time::Duration;
 
 use crate::counts::Count;
 
-/// Number of packets that are taken in a second at a steady rate, at most; at least half of it, if there are as many. So
-/// the deviation of a share of the last [`RECENT`](crate::RECENT) is 1 % at most: of `n` samples a second in `s` seconds
-/// it is `1 / sqrt(2 n s)`, as bytes decay.
+/// Number of packets that are taken in a second at a steady rate, at most; at least half of it, if there are as many.
+/// So the deviation of a share of the last [`RECENT`](crate::RECENT) is 1 % at most: of `n` samples a second in `s`
+/// seconds it is `1 / sqrt(2 n s)`, as bytes decay.
 pub const SAMPLES: u64 = 1024;
 /// The interval changes after this time.
 const STEP: Duration = Duration::from_secs(1);

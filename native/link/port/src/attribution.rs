@@ -58,7 +58,12 @@ impl Attribution {
                 term.unsigned(count.bytes);
             });
             let (reader, total) = (direction.reader(), direction.counts().total().bytes as f64);
-            term.sketch(reader, direction.recent(), direction.recent_total(), RECENT.as_secs_f64());
+            term.sketch(
+                reader,
+                direction.recent(),
+                direction.recent_total(),
+                RECENT.as_secs_f64(),
+            );
             term.sketch(reader, direction.all(), total, 1.0);
             match direction.reader().off() {
                 None => term.atom(b"none"),
