@@ -195,7 +195,7 @@ test-otp: build ## run OTP's own suites over inet_rdma (OTP_SUITES=name, ARGS="-
 # Left out: the exhaustive explorations, which take hours emulated and do not depend on the machine; and what qemu does
 # not emulate. It keeps 280 KB of each thread that has ended, and a thousand connections have threads. It answers
 # madvise(MADV_REMOVE), which gives pages of shared memory back, with success and does nothing.
-not_emulated := explore a_thousand_connections_leave_nothing_behind \
+not_emulated := explore a_thousand_connections_leave_nothing_behind many_connections_leave_nothing_behind \
                 $(addsuffix ::memory_can_be_exposed_again,shm faultless windowing)
 
 test-arm64: ## run the Rust tests of the protocol, connections and shared memory as arm64 programs, emulated

@@ -119,7 +119,7 @@ macro_rules! contract {
             }
 
             #[test]
-            fn a_thousand_connections_leave_nothing_behind() {
+            fn many_connections_leave_nothing_behind() {
                 if support::is_here(&$fabric) {
                     processes::run_child(concat!(stringify!($name), "::leak_child"), 0).expect_success();
                 }

@@ -48,7 +48,7 @@ impl Running {
 
     /// Waits until the child has ended by itself. It must have succeeded.
     pub fn expect_success(mut self) {
-        // A thousand connections take an emulated device a minute on an idle host.
+        // Hundreds of connections take an emulated device half a minute on an idle host.
         let status = self.wait_for(20 * BOUND);
         assert!(status.success(), "the child says {status}; its complaint is above");
     }
@@ -200,7 +200,9 @@ pub fn crashing_child(fabric: &dyn Fabric) {
 }
 
 /// Connects and disconnects a thousand times and compares the resources of this process. Runs in a process of its own,
-/// as other tests open and close descriptors at the same time.
+/// as other tests open and close descriptors at the same time. Over a device, which is emulated, 200 times:
+/// descriptors, threads and pinned memory have to be the same after any number, and a connection that stays takes
+/// 40 KiB or more.
 pub fn leak_child(fabric: &dyn Fabric) {
     let mut listener = listen(fabric, parameters());
     let mut cycle = |times: u64| {
@@ -216,15 +218,19 @@ pub fn leak_child(fabric: &dyn Fabric) {
             }
         }
     };
-    cycle(100);
+    let (first, more) = match fabric.name() {
+        FabricName::Verbs => (50, 200),
+        FabricName::Auto | FabricName::Shm | FabricName::Tcp => (100, 1_000),
+    };
+    cycle(first);
     let before = Held::settled();
-    cycle(1_000);
+    cycle(more);
     let after = Held::settled();
     println!("{before:?} became {after:?}");
     assert_eq!((after.descriptors, after.threads), (before.descriptors, before.threads));
     // Bytes that a device holds in memory: none where it holds no connection.
     assert_eq!(after.pinned_kb, before.pinned_kb);
-    // Less than two KiB for each connection: the allocator keeps some memory.
+    // Less than two KiB for each of a thousand connections: the allocator keeps some memory.
     assert!(
         after.anonymous_kb <= before.anonymous_kb + 2 * 1_024,
         "{} KiB of memory were {}",
