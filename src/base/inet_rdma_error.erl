@@ -5,9 +5,17 @@
 %% errors_SUITE compares both.
 -module(inet_rdma_error).
 
--export([format/1]).
+-export([format/1, tried/1]).
 -export_type([
-    reason/0, misbehaviour/0, message/0, limits/0, lack/0, rejection/0, directory_fault/0, posix/0
+    reason/0,
+    misbehaviour/0,
+    message/0,
+    limits/0,
+    lack/0,
+    rejection/0,
+    directory_fault/0,
+    posix/0,
+    tried/0
 ]).
 
 -type reason() ::
@@ -147,6 +155,7 @@
     | {frame_kind, Said :: number()}
     | {write_outside, {Key :: number(), Address :: number()}, Bytes :: number()}
     | {message_bytes, Bytes :: number()}
+    | self_test_broken
     | tls_bytes
     | {answer_event, Event :: binary(), Status :: integer()}.
 
@@ -460,6 +469,8 @@ misbehaviour({write_outside, {Key, Address}, Bytes}) ->
     ]);
 misbehaviour({message_bytes, Bytes}) ->
     io("it sent a message of ~b bytes", [Bytes]);
+misbehaviour(self_test_broken) ->
+    "its messages are not those of the self-test";
 misbehaviour(tls_bytes) ->
     "it sent bytes over the stream's TLS connection";
 misbehaviour({answer_event, Event, Status}) ->
@@ -481,6 +492,8 @@ misbehaviour({control_forged, Sequence}) ->
 misbehaviour(Message) ->
     message(Message).
 
+%% In words: what a device has failed in a self-test.
+-spec tried(tried()) -> string().
 tried(inline) -> "inline bytes";
 tried(gather) -> "bytes of two places";
 tried(windows) -> "memory windows";

@@ -86,9 +86,14 @@
 }.
 
 %% What has failed, by node and VM: a fabric, or a detour over this neighbour to that node; or the
-%% subject of a log line (is_due/2).
+%% subject of a log line (is_due/2). A device has the place of the node in its log lines.
 -type target() :: {
-    Node :: binary(), Instance :: integer(), atom() | {detour, To :: binary()} | {acceptor, term()}
+    NodeOrDevice :: binary(),
+    Instance :: integer(),
+    atom()
+    | {detour, To :: binary()}
+    | {acceptor, term()}
+    | {self_test, [inet_rdma_error:tried()]}
 }.
 
 -type key() :: {link, Node :: binary()} | {session, Name :: binary()}.

@@ -9,6 +9,7 @@
 -export([open/3, open_if_there/3, close/2, drop/2, key/1, keys/3]).
 -export_type([opened/0]).
 
+-include_lib("kernel/include/logger.hrl").
 -include("inet_rdma_settling.hrl").
 
 -import(inet_rdma_settlement_message, [left/1, broken/1]).
@@ -16,6 +17,8 @@
 
 %% Addresses of the peer's devices that are tried at most.
 -define(ADDRESSES_MAX, 4).
+%% A device that cannot be used fails at each settlement: a line a day.
+-define(SELF_TEST_LOG_MS, 86400000).
 
 %% tcp: of a stream.
 -type fabric() :: inet_rdma_options:fabric().
@@ -177,9 +180,21 @@ open(Settling, Fabric, Attempt) ->
 -spec open_if_there(#settling{}, fabric(), inet_rdma_nif:attempt()) ->
     {ok, opened(), Why :: binary()} | waiting | {error, inet_rdma:reason()}.
 open_if_there(#settling{module = Module, node = Node, config = Config} = Settling, Fabric, Attempt) ->
-    Module:open(
-        place(Settling), Attempt, Node, Module:config(Config), protection(Settling, Fabric)
+    noted(
+        Module:open(
+            place(Settling), Attempt, Node, Module:config(Config), protection(Settling, Fabric)
+        )
     ).
+
+%% Logs once that a device of this host has failed the self-test of a queue pair. The log lines of
+%% the links name the peers.
+noted({error, {self_test, Device, Tried, _} = Reason} = Failed) when Device =/= peer ->
+    _ =
+        inet_rdma_links:is_due({Device, 0, {self_test, Tried}}, ?SELF_TEST_LOG_MS) andalso
+            ?LOG_WARNING("inet_rdma: ~ts", [reason(Reason)]),
+    Failed;
+noted(Opened) ->
+    Opened.
 
 place(#settling{session_port = none}) -> none;
 place(#settling{session_port = Port} = Settling) -> {Port, queue_number(Settling)}.

@@ -15,7 +15,8 @@ named!(Transport {
     Iwarp => iwarp,
 });
 
-/// `#{name, transport, firmware, limits, ports}` of a device that answers; `inet_rdma_verbs::device` says what each is.
+/// `#{name, transport, firmware, limits, without, ports}` of a device that answers. `inet_rdma_verbs::device` says what
+/// each is; without: [`VerbsFabric::without`].
 fn facts<'a>(env: Env<'a>, device: Device<'_>) -> Result<Term<'a>, VerbsError> {
     let limits = device.limits()?;
     let ports = (1..=limits.ports).map(|number| {
@@ -39,6 +40,10 @@ fn facts<'a>(env: Env<'a>, device: Device<'_>) -> Result<Term<'a>, VerbsError> {
         ("transport", &ByName(device.transport())),
         ("firmware", &limits.firmware),
         ("limits", &terms::map(env, queue)),
+        (
+            "without",
+            &terms::tried_names(env, &VerbsFabric.without(&device.name())),
+        ),
         ("ports", &ports),
     ];
     Ok(terms::map(env, rows))

@@ -154,6 +154,7 @@ shapes! {
         Misbehaviour::FrameKind { said } => frame_kind(said),
         Misbehaviour::WriteOutside { target, bytes } => write_outside(place(target), bytes),
         Misbehaviour::MessageBytes(bytes) => message_bytes(bytes),
+        Misbehaviour::SelfTest => self_test_broken,
         Misbehaviour::AnswerEvent { event, status } => answer_event(event, status),
     }
     via {
@@ -313,7 +314,8 @@ fn device_or_peer<'a>(env: Env<'a>, device: Option<&str>) -> Term<'a> {
     }
 }
 
-fn tried_names<'a>(env: Env<'a>, tried: &[Tried]) -> Vec<Term<'a>> {
+/// The names of what the self-test tries.
+pub fn tried_names<'a>(env: Env<'a>, tried: &[Tried]) -> Vec<Term<'a>> {
     tried.iter().map(|tried| atom(env, tried.name())).collect()
 }
 

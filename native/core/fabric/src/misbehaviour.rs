@@ -89,6 +89,9 @@ pub enum Misbehaviour {
     /// verbs: a message that is neither a control message nor a notice.
     #[error("it sent a message of {0} bytes")]
     MessageBytes(usize),
+    /// verbs: messages of the self-test that it does not have: too many, or of places outside of the ring.
+    #[error("its messages are not those of the self-test")]
+    SelfTest,
     /// verbs: the connection manager reports something that cannot come while connecting.
     #[error("{event} (status {status}) instead of an answer")]
     AnswerEvent {

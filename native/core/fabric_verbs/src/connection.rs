@@ -97,6 +97,7 @@ impl Connection {
         let capacity = Capacity {
             sends: entries,
             receives,
+            sges: if traits.gathers { 2 } else { 1 },
             inline_bytes: if traits.sends_inline { INLINE_BYTES as u32 } else { 0 },
         };
         let qp = Arc::new(QueuePair::create(&id, &pd, &send_queue, &receive_queue, capacity).map_err(failed_call)?);

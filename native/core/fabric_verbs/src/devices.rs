@@ -32,14 +32,24 @@ static KNOWN: Mutex<Known> = Mutex::new(Known::new());
 /// The traits of a device with these limits, on which `pd` is.
 pub(crate) fn traits(device: Device<'_>, limits: &DeviceLimits, pd: &ProtectionDomain) -> Traits {
     let try_window = || MemoryWindow::try_allocation(pd).map_err(|failed: VerbsError| failed.errno());
-    KNOWN
+    let known = KNOWN
         .lock()
-        .traits(device.name(), limits.windows, try_window, || device.driver())
+        .traits(device.name(), limits.windows, try_window, || device.driver());
+    Traits {
+        gathers: known.gathers && limits.sges >= 2,
+        ..known
+    }
 }
 
 /// The device of this name has failed this in a self-test: later connections do without.
 pub(crate) fn switch_off(device: &str, tried: Tried) {
     KNOWN.lock().switch_off(device.to_owned(), tried);
+}
+
+/// What connections on the device of this name do without, though devices of its kind have it: it has failed a
+/// self-test, or its driver is known not to do it.
+pub(crate) fn without(device: &str) -> Vec<Tried> {
+    KNOWN.lock().without(device)
 }
 
 struct Known {
@@ -60,6 +70,16 @@ impl Known {
         if !failed.contains(&tried) {
             failed.push(tried);
         }
+    }
+
+    fn without(&self, name: &str) -> Vec<Tried> {
+        let mut without = self.failed.get(name).cloned().unwrap_or_default();
+        if self.traits.get(name).is_some_and(|traits| !traits.sends_inline) {
+            without.push(Tried::Inline);
+        }
+        without.sort_unstable();
+        without.dedup();
+        without
     }
 
     fn traits(
@@ -177,13 +197,17 @@ mod tests {
         known.switch_off("a".to_owned(), Tried::Inline);
         let traits = known.traits("a".to_owned(), true, || Ok(()), no_driver);
         assert!(!traits.sends_inline);
+        assert_eq!(known.without("a"), [Tried::Inline, Tried::Gather, Tried::Windows]);
+        assert_eq!(known.without("b"), []);
     }
 
     #[test]
     fn nothing_is_sent_inline_on_mana_and_the_timer_is_left_alone() {
         let traits = |driver: Option<&str>| {
             let driver = || driver.map(str::to_owned);
-            let traits = known().traits("a".to_owned(), false, || Ok(()), driver);
+            let mut known = known();
+            let traits = known.traits("a".to_owned(), false, || Ok(()), driver);
+            assert_eq!(known.without("a").is_empty(), traits.sends_inline);
             assert_eq!(traits.takes_rnr_timer, traits.sends_inline);
             traits.sends_inline
         };

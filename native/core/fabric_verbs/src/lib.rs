@@ -41,7 +41,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use inet_rdma_fabric::{Fabric, FabricError, FabricName, ListenOptions, Listener, Parameters, QueuePair};
+use inet_rdma_fabric::{Fabric, FabricError, FabricName, ListenOptions, Listener, Parameters, QueuePair, Tried};
 use inet_rdma_verbs::cm::{CmId, EventChannel};
 
 /// Queue pairs of RDMA devices.
@@ -57,6 +57,12 @@ impl VerbsFabric {
     /// Bytes that this process has pinned for devices.
     pub fn pinned_bytes(self) -> u64 {
         budget::pinned_bytes()
+    }
+
+    /// What connections of this process on the device of this name do without: it has failed a self-test, or its driver
+    /// is known not to do it.
+    pub fn without(self, device: &str) -> Vec<Tried> {
+        devices::without(device)
     }
 
     /// Which of these addresses of this machine belong to an RDMA device, in their order. Loopback addresses do not:

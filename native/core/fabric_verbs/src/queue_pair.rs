@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use inet_rdma_fabric::{
     Answer, Capabilities, Completion, Counts, Exposer, FabricError, FabricName, Memory, Misbehaviour, QueuePair,
-    Transport, WriteRoom,
+    Transport, Tried, WriteRoom,
 };
 use inet_rdma_stream::{CONTROL_BYTES, Hello, Notice, RemoteAddress};
 use inet_rdma_verbs::memory::Access;
@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 
 use crate::budget::Need;
 use crate::connection::Connection;
+use crate::devices;
 use crate::exposer::VerbsExposer;
 use crate::gather::{self, Inline};
 use crate::sending::SendQueue;
@@ -237,7 +238,11 @@ impl QueuePair for VerbsQueuePair {
 
     fn route(&self) -> String {
         let id = self.connection.id();
-        let device = id.device().map_or_else(String::new, |device| device.name());
+        let mut device = id.device().map_or_else(String::new, |device| device.name());
+        let without: Vec<String> = devices::without(&device).iter().map(Tried::to_string).collect();
+        if !without.is_empty() {
+            device = format!("{device} (without {})", without.join(", "));
+        }
         match self.addresses() {
             Some((here, there)) => format!("RDMA device {device}, {} to {}", here.ip(), there.ip()),
             None => format!("RDMA device {device}"),

@@ -279,7 +279,7 @@ impl Trial {
             }
             self.arrived.push(arrival);
             if self.arrived.len() > SELF_TEST_RECEIVES as usize {
-                return Err(FabricError::PeerMisbehaved(Misbehaviour::MessageBytes(CONTROL_BYTES)));
+                return Err(FabricError::PeerMisbehaved(Misbehaviour::SelfTest));
             }
         }
         Ok(None)
@@ -293,9 +293,7 @@ impl Trial {
                 .is_none_or(|(offset, bytes)| offset + bytes <= ring.pages().bytes())
         };
         if !report.pieces().iter().all(is_inside) {
-            return Err(FabricError::PeerMisbehaved(Misbehaviour::MessageBytes(
-                report.part.into(),
-            )));
+            return Err(FabricError::PeerMisbehaved(Misbehaviour::SelfTest));
         }
         let arrived = std::mem::take(&mut self.arrived);
         self.peers

@@ -26,6 +26,8 @@ pub struct Capacity {
     pub sends: u32,
     /// Work requests to receive.
     pub receives: u32,
+    /// Scatter/gather elements of one send, at most 2: the two ends of a ring.
+    pub sges: u32,
     /// Bytes that can be sent along with their work request.
     pub inline_bytes: u32,
 }
@@ -125,7 +127,7 @@ impl QueuePair {
             cap: ibv_qp_cap {
                 max_send_wr: capacity.sends,
                 max_recv_wr: capacity.receives,
-                max_send_sge: SGES_MAX as u32,
+                max_send_sge: capacity.sges,
                 max_recv_sge: 1,
                 max_inline_data: capacity.inline_bytes,
             },
