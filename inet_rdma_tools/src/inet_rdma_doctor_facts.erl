@@ -10,6 +10,7 @@
 -type facts() :: #{
     live := inet_rdma_doctor_live:live(),
     kernel := binary() | undefined,
+    place := inet_rdma_places:words(),
     modules := [binary()],
     libraries := [library()],
     node_files := [node_file()],
@@ -29,7 +30,8 @@
 
 %% software: a device that the kernel emulates on an Ethernet interface. refused: why it cannot be
 %% opened; no_provider: libibverbs does not list it. iwarp or infiniband is the verbs transport:
-%% RoCE is infiniband.
+%% RoCE is infiniband. without: what connections of this node do without, as the device has failed
+%% the self-test.
 -type device() :: #{
     name := binary(),
     driver := binary() | undefined,
@@ -39,6 +41,7 @@
     firmware := binary() | undefined,
     usable := ok | no_provider | unknown | {refused, binary()},
     limits := #{atom() => non_neg_integer()},
+    without := [inet_rdma_error:tried()],
     ports := [port_facts()]
 }.
 
@@ -85,6 +88,10 @@ read(Root, Live) ->
     #{
         live => Live,
         kernel => line(Root, "proc/sys/kernel/osrelease"),
+        place => maps:from_list([
+            {File, line(Root, "sys/class/dmi/id/" ++ File)}
+         || File <- inet_rdma_places:files()
+        ]),
         modules => [
             list_to_binary(Name)
          || Name <- ?MODULES, filelib:is_dir(join(Root, "sys/module/" ++ Name))
@@ -168,6 +175,7 @@ device(Root, Name, #{verbs_devices := All} = Live) ->
         firmware => line(Root, [Dir, "/fw_ver"]),
         usable => usable(Verbs),
         limits => maps:get(limits, Verbs, #{}),
+        without => maps:get(without, Verbs, []),
         ports => [
             port(Root, Dir, binary_to_integer(Number), maps:get(ports, Verbs, []), Transport, Live)
          || Number <- list(Root, [Dir, "/ports"])

@@ -23,6 +23,8 @@
 %% The size of a control message: receive slots and send entries have one each.
 -define(CONTROL_BYTES, 40).
 -define(FIRST_RING_BYTES, 65536).
+%% Receives beside the receive slots: SELF_TEST_RECEIVES of the native library.
+-define(SELF_TEST_RECEIVES, 8).
 -define(PAGE_BYTES, 4096).
 
 -define(MEMLOCK_FIX,
@@ -106,7 +108,7 @@ of_provider(#{driver := Driver, name := Name}) ->
 
 %% The same condition as that of inet_rdma_fabric_verbs when it makes a connection.
 holds(#{receive_slots := Slots}, #{queue_entries := Queue, completion_entries := Completions}) ->
-    Slots =< Queue andalso Slots < Completions;
+    Slots + ?SELF_TEST_RECEIVES =< Queue andalso Slots + ?SELF_TEST_RECEIVES < Completions;
 holds(_Config, #{}) ->
     true.
 
@@ -138,7 +140,7 @@ locked_memory(Config, #{memlock := #{limit_bytes := Limit, exempt := IsExempt}, 
             _ -> 5
         end,
     First = pages(min(Ring, ?FIRST_RING_BYTES)),
-    Link = 2 * First + pages(Slots * PerSlot * ?CONTROL_BYTES),
+    Link = 2 * First + pages((Slots * PerSlot + ?SELF_TEST_RECEIVES) * ?CONTROL_BYTES),
     Bound =
         case IsExempt of
             true -> unlimited;
@@ -166,7 +168,7 @@ findings(Checked, Memory, CanVerbs, InTheWay, Facts) ->
             #{verbs := left_out} ->
                 [];
             _ ->
-                libraries(InTheWay, Facts) ++ node_files(InTheWay, Facts) ++
+                place(Facts) ++ libraries(InTheWay, Facts) ++ node_files(InTheWay, Facts) ++
                     no_device(InTheWay, Facts) ++
                     [Finding || Device <- Devices, Finding <- device(InTheWay, Config, Device)] ++
                     memory(InTheWay, Memory, Devices)
@@ -342,6 +344,26 @@ verbs(InTheWay, false, Pieces, #{verbs := {error, Why}, native := ok}) ->
 verbs(_InTheWay, false, _Pieces, _Live) ->
     [].
 
+%% Says nothing where the machine's firmware names no place that is known.
+place(#{place := Words, devices := Devices}) ->
+    case inet_rdma_places:of_machine(Words) of
+        undefined ->
+            [];
+        #{name := Name, offers := Offers, step := Step} ->
+            Fix =
+                case {Devices, Step} of
+                    {[], none} -> undefined;
+                    {[], _} -> ["for RDMA between hosts: ", Step, " (docs/HARDWARE.md)"];
+                    {[_ | _], _} -> undefined
+                end,
+            Severity =
+                case Fix of
+                    undefined -> ok;
+                    _ -> note
+                end,
+            [finding(Severity, place, "this machine is of ~s: ~s", [Name, Offers], Fix)]
+    end.
+
 libraries(_InTheWay, #{live := #{native := {error, _}}}) ->
     [];
 libraries(InTheWay, #{libraries := Libraries}) ->
@@ -432,7 +454,7 @@ no_device(_InTheWay, _Facts) ->
     [].
 
 device(InTheWay, Config, #{name := Name, ports := Ports} = Device) ->
-    software(Device) ++ profile(InTheWay, Device) ++ opened(InTheWay, Device) ++
+    software(Device) ++ profile(InTheWay, Device) ++ without(Device) ++ opened(InTheWay, Device) ++
         limits(InTheWay, Config, Device) ++
         [Finding || Port <- Ports, Finding <- port(down(InTheWay, Ports), Name, Device, Port)].
 
@@ -476,6 +498,19 @@ profile(InTheWay, #{name := Name, driver := Driver} = Device) ->
                 )
             ]
     end.
+
+without(#{without := []}) ->
+    [];
+without(#{name := Name, without := Without}) ->
+    [
+        finding(
+            note,
+            self_test,
+            "~ts: connections of this node do without ~ts, as the device has failed the self-test",
+            [Name, lists:join(", ", [inet_rdma_error:tried(One) || One <- Without])],
+            "please report it with the device and its driver; a later driver or firmware may pass"
+        )
+    ].
 
 opened(InTheWay, #{name := Name, usable := no_provider}) ->
     [

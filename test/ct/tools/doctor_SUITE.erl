@@ -33,7 +33,9 @@
     every_device_has_the_profile_of_its_provider/1,
     device_without_rc_stays/1,
     device_that_needs_care_is_a_note/1,
-    device_of_an_unknown_driver_is_a_note/1
+    device_of_an_unknown_driver_is_a_note/1,
+    device_that_failed_the_self_test_is_a_note/1,
+    machine_of_a_cloud_has_a_next_step/1
 ]).
 -export([device_without_provider/1, device_that_cannot_be_opened/1, device_that_holds_too_little/1]).
 -export([
@@ -85,6 +87,8 @@ all() ->
         device_without_rc_stays,
         device_that_needs_care_is_a_note,
         device_of_an_unknown_driver_is_a_note,
+        device_that_failed_the_self_test_is_a_note,
+        machine_of_a_cloud_has_a_next_step,
         device_without_provider,
         device_that_cannot_be_opened,
         device_that_holds_too_little,
@@ -312,7 +316,8 @@ locked_memory_holds_so_many_links(Config) ->
             receive_slots => 100
         }),
     Report = report(Config, mlx5, #{config => {ok, Options}}),
-    Link = 2 * 61440 + 12288,
+    %% Three for each receive slot, and 8 for the self-test.
+    Link = 2 * 61440 + 16384,
     Stream = Link + 131072,
     Links = 67108864 div Link,
     ?assertMatch(
@@ -438,6 +443,65 @@ device_of_an_unknown_driver_is_a_note(Config) ->
         [#{severity := note, text := <<"mlx5_0: no profile of the driver pigeon is known">>}],
         about(profile, findings(Report))
     ).
+
+device_that_failed_the_self_test_is_a_note(Config) ->
+    Device = device(<<"mlx5_0">>, infiniband, 4194303, [mtu(1, 4096), mtu(2, 4096)]),
+    Report = report(Config, mlx5, #{verbs_devices => [Device#{without := [inline, windows]}]}),
+    [#{severity := note, text := Text, fix := Fix}] = about(self_test, findings(Report)),
+    ?assertMatch({match, _}, re:run(Text, "^mlx5_0: .*inline bytes, memory windows")),
+    ?assertNotEqual(undefined, Fix),
+    ?assertEqual([], about(self_test, findings(report(Config, mlx5, #{})))).
+
+%% By files that each user may read. Without them, and where they name no place, nothing is said.
+machine_of_a_cloud_has_a_next_step(Config) ->
+    Places = [
+        {"Azure", "Microsoft Corporation", "7783-7084-3265-9085-8269-3286-77"},
+        {"Google Cloud", "Google", "n/a"},
+        {"Alibaba Cloud", "Alibaba Cloud", "n/a"},
+        {"AWS", "Amazon EC2", "Amazon EC2"},
+        {none, "Microsoft Corporation", "1234"},
+        {none, "Dell Inc.", ""}
+    ],
+    [
+        begin
+            Cloud = report_at(of_cloud(Config, none, Vendor, Tag), none, #{}),
+            Found = about(place, findings(Cloud)),
+            case {Name, Found} of
+                {none, []} ->
+                    ok;
+                {"AWS", [#{severity := ok, text := Text, fix := undefined}]} ->
+                    ?assertMatch({match, _}, re:run(Text, "of AWS: EFA"));
+                {_, [#{severity := note, text := Text, fix := <<_, _/binary>>}]} ->
+                    ?assertMatch({match, _}, re:run(Text, "of " ++ Name ++ ": "))
+            end,
+            OfDevice = report_at(of_cloud(Config, mlx5, Vendor, Tag), mlx5, #{}),
+            ?assertEqual(
+                [{ok, undefined} || _ <- Found],
+                [
+                    {Severity, Fix}
+                 || #{severity := Severity, fix := Fix} <- about(place, findings(OfDevice))
+                ]
+            )
+        end
+     || {Name, Vendor, Tag} <- Places
+    ],
+    ?assertEqual([], about(place, findings(report(Config, none, #{})))).
+
+of_cloud(Config, Machine, Vendor, Tag) ->
+    Root = copy(Config, Machine),
+    [
+        begin
+            Path = filename:join([Root, "sys/class/dmi/id", File]),
+            ok = filelib:ensure_dir(Path),
+            ok = file:write_file(Path, [Text, "\n"])
+        end
+     || {File, Text} <- [
+            {"sys_vendor", Vendor},
+            {"product_name", "Google Compute Engine"},
+            {"chassis_asset_tag", Tag}
+        ]
+    ],
+    Root.
 
 device_without_provider(Config) ->
     Report = report(Config, rxe, #{verbs => {error, <<"no device">>}, verbs_devices => []}),
@@ -837,6 +901,7 @@ device(Name, Transport, Completions, Ports) ->
         name => Name,
         transport => Transport,
         firmware => <<>>,
+        without => [],
         ports => Ports,
         limits => #{queue_entries => 32768, sges => 30, completion_entries => Completions}
     }.
