@@ -210,6 +210,10 @@ of_path(#{id := Id} = Path, Plan, DeadlineMs, #{contract := Contract} = Options)
         end,
     OfLink ++
         [
+            Step(profile, fun() -> inet_rdma_certify_profile:profile(Path) end, 20000)
+         || maps:get(fabric, Path) =:= verbs
+        ] ++
+        [
             Step(reference, fun() -> inet_rdma_certify_host:reference(Path, Length) end, 20000),
             case Length of
                 full ->

@@ -2,7 +2,7 @@
 %% cuts, and a small cluster under traffic for long.
 -module(inet_rdma_certify_link).
 
--export([sizes/2, survival/2, soak/2, connect/3]).
+-export([sizes/2, survival/2, soak/2, pair/1, connect/3]).
 
 -import(inet_rdma_certify_step, [note/2, fail/2]).
 -import(inet_rdma_certify_node, [call/4, call/5, name/1]).

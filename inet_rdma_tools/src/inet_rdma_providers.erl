@@ -5,8 +5,8 @@
 %% Linux, uapi/* below include, all others below drivers/net/ethernet.
 -module(inet_rdma_providers).
 
--export([list/0, sources/0, of_device/2, markdown/0]).
--export_type([profile/0, fact/0, key/0, grade/0]).
+-export([list/0, sources/0, of_device/2, markdown/0, emulations/0, emulations_text/0, answers/1]).
+-export_type([profile/0, fact/0, key/0, grade/0, emulation/0, answers/0]).
 
 %% confirmed: the files say so. inferred: a conclusion from them. unknown: none of them says it.
 -type grade() :: confirmed | inferred | unknown.
@@ -95,6 +95,141 @@ begins(Name, Begin) ->
 
 first([Profile | _]) -> Profile;
 first([]) -> undefined.
+
+%% A software device that grants, refuses and leaves out what devices of a provider do. words: those of
+%% native/core/verbs/examples/lying_device/profile.rs; what they do not name is as the software device
+%% has it. finds: what the self-test of the first queue pair has to find.
+-type emulation() :: #{
+    name := string(),
+    provider := atom() | none,
+    over := rxe | siw,
+    words := [string()],
+    finds := none | inline | no_rc
+}.
+
+%% Where a fact is that of the device or of its firmware, the words leave it as it is, but for hns:
+%% its devices may have as few inline bytes.
+-spec emulations() -> [emulation()].
+emulations() ->
+    [
+        emulation("mlx5", mlx5, rxe, []),
+        emulation("mlx4", mlx4, rxe, []),
+        emulation("mana", mana, rxe, [
+            "inline=ignored", "windows=unbindable", "modify_qp=whole", "query_qp=none"
+        ]),
+        %% The kernel does not name the driver, so that only the self-test can find the fault.
+        (emulation("mana_unnamed", mana, rxe, []))#{
+            words := ["inline=ignored", "windows=unbindable", "query_qp=none"],
+            finds := inline
+        },
+        emulation("irdma", irdma, rxe, [
+            "inline=refused:101", "max_sge=13", "max_qp_wr=4063", "windows=none"
+        ]),
+        (emulation("irdma_idpf", irdma, rxe, []))#{
+            words := [
+                "driver=idpf", "vendor=8086", "inline=refused:216", "max_sge=14", "max_qp_wr=4063"
+            ]
+        },
+        (emulation("irdma_i40e", irdma, siw, []))#{
+            words := [
+                "driver=i40e",
+                "vendor=8086",
+                "inline=refused:48",
+                "max_sge=3",
+                "max_qp_wr=895",
+                "windows=none"
+            ]
+        },
+        emulation("erdma", erdma, siw, [
+            "inline=refused:96", "max_sge=6", "max_qp_wr=8192", "windows=none", "errors=negative"
+        ]),
+        emulation("erdma_roce", erdma, rxe, [
+            "inline=refused:96", "max_sge=6", "max_qp_wr=8192", "windows=none", "errors=negative"
+        ]),
+        emulation("bnxt_re", bnxt_re, rxe, [
+            "inline=refused:96", "max_sge=6", "max_qp_wr=4351", "windows=claimed"
+        ]),
+        emulation("ionic", ionic, rxe, ["max_sge=8", "max_qp_wr=65535"]),
+        emulation("hns", hns, rxe, ["inline=fewer:32", "windows=none"]),
+        emulation("qedr", qedr, rxe, [
+            "inline=refused:256", "max_sge=4", "windows=none", "errors=negative"
+        ]),
+        emulation("cxgb4", cxgb4, siw, ["max_sge=17", "windows=none", "errors=negative"]),
+        emulation("vmw_pvrdma", vmw_pvrdma, rxe, ["inline=fewer:0", "windows=none"]),
+        (emulation("efa", efa, rxe, ["rc=none", "windows=none"]))#{finds := no_rc},
+        #{
+            name => "least",
+            provider => none,
+            over => rxe,
+            words => [
+                "inline=fewer:0",
+                "max_sge=1",
+                "max_qp_wr=300",
+                "max_cqe=300",
+                "windows=none",
+                "query_qp=none",
+                "errors=negative",
+                "poll=1"
+            ],
+            finds => none
+        }
+    ].
+
+emulation(Name, Provider, Over, Words) ->
+    #{drivers := [Driver | _], vendor := Vendor} = profile(Provider),
+    #{
+        name => Name,
+        provider => Provider,
+        over => Over,
+        words => ["driver=" ++ Driver, "vendor=" ++ lists:flatten(vendor(Vendor)) | Words],
+        finds => none
+    }.
+
+%% What a device of the provider answers, as inet_rdma_nif:verbs_devices/0 gives it: the limits that
+%% its sources name as numbers; without: what the self-test does not let connections use.
+-type answers() :: #{
+    sges => pos_integer(),
+    queue_entries => pos_integer(),
+    completion_entries => pos_integer(),
+    without := [inet_rdma_error:tried()]
+}.
+
+%% One for each kind of device of the provider.
+-spec answers(atom()) -> [answers()].
+answers(Provider) ->
+    lists:usort([
+        answers_of(Words)
+     || #{provider := Of, words := Words} <- emulations(), Of =:= Provider
+    ]).
+
+answers_of(Words) ->
+    Without = [inline || "inline=ignored" <- Words],
+    lists:foldl(
+        fun(Word, Answers) ->
+            case string:split(Word, "=") of
+                ["max_sge", Most] -> Answers#{sges => list_to_integer(Most)};
+                ["max_qp_wr", Most] -> Answers#{queue_entries => list_to_integer(Most)};
+                ["max_cqe", Most] -> Answers#{completion_entries => list_to_integer(Most)};
+                _ -> Answers
+            end
+        end,
+        #{without => Without},
+        Words
+    ).
+
+%% For scripts: a line each, with name, software device, what is found, words. They are for devices
+%% whose names begin as those of the software device.
+-spec emulations_text() -> iolist().
+emulations_text() ->
+    [
+        lists:join(" ", [
+            Name,
+            atom_to_list(Over),
+            atom_to_list(Finds),
+            lists:join(",", ["device=" ++ atom_to_list(Over) | Words])
+        ]) ++ "\n"
+     || #{name := Name, over := Over, finds := Finds, words := Words} <- emulations()
+    ].
 
 %% The rows of the two tables of docs/HARDWARE.md, one line each: profiles, and facts.
 -spec markdown() -> {Profiles :: [binary()], Facts :: [binary()]}.

@@ -28,6 +28,9 @@ defmodule Mix.Tasks.InetRdma.Certify do
     * `soak`, of each path: three nodes under that traffic, with cuts, disconnects, a node killed and started again, one
       stopped for 2 s. FAIL if the traffic of the two nodes that live is disturbed, all is not in order again within
       30 s, or a node keeps more descriptors, threads, ports, processes or memory.
+    * `profile`, of each device: its answers, and what its self-test has found, beside what the sources of its provider
+      say (docs/HARDWARE.md). Each difference is in the evidence, and no reason to fail. SKIPPED for a driver without a
+      profile: the evidence is a draft of one.
     * `reference`, of each device: `ib_write_lat` and `ib_write_bw` of perftest, which show what the device does
       without inet_rdma. SKIPPED if they are not installed.
     * `contract`, of each path, with 15 minutes or more: what every fabric must do, without Erlang. SKIPPED without its

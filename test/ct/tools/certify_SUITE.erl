@@ -7,6 +7,7 @@
 
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
 -export([slow_way_is_named/1, way_that_drops_64_kib_is_named/1, little_locked_memory_is_named/1]).
+-export([device_is_compared_with_its_profile/1]).
 -export([
     step_that_is_cut_off_fails/1,
     step_that_crashes_fails/1,
@@ -28,6 +29,7 @@ all() ->
         slow_figures_are_named,
         failing_contract_is_named,
         wrong_options_are_refused,
+        device_is_compared_with_its_profile,
         little_locked_memory_is_named,
         way_that_drops_64_kib_is_named,
         slow_way_is_named,
@@ -79,6 +81,31 @@ way_that_drops_64_kib_is_named(Config) ->
             lists:member(Check, ["survival", "soak", "speed"])
         ])
     ).
+
+%% What differs is named; a limit that is one of those of the provider's kinds of device does not.
+device_is_compared_with_its_profile(_Config) ->
+    Device = #{
+        transport => infiniband,
+        firmware => <<"1.2">>,
+        limits => #{sges => 13, queue_entries => 4063, completion_entries => 7},
+        without => []
+    },
+    Differences = fun(Provider, Of) ->
+        unicode:characters_to_list(
+            lists:join("; ", inet_rdma_certify_profile:differences(Provider, Of))
+        )
+    end,
+    ?assertEqual("", Differences(irdma, Device)),
+    ?assertEqual(
+        "max_sge is 12, the profile says 3 or 13 or 14",
+        Differences(irdma, Device#{limits := #{sges => 12, queue_entries => 895}})
+    ),
+    ?assertEqual("", Differences(mana, Device#{without := [inline]})),
+    contains(Differences(mlx5, Device#{without := [windows]}), ["memory windows"]),
+    Draft = unicode:characters_to_list(
+        lists:join("; ", inet_rdma_certify_profile:draft(<<"pigeon">>, Device))
+    ),
+    contains(Draft, ["driver: pigeon, firmware 1.2", "max_sge: 13", "self-test: nothing"]).
 
 %% A problem that the doctor finds fails the certificate, with the doctor's fix. test/vm has this
 %% case with a device.
