@@ -194,7 +194,10 @@ carrier_series() ->
         {link_path_state, gauge,
             "1 for the state of the path that carries the link, 0 for the others; suspended: there "
             "is no path.",
-            fun link_path_state/1}
+            fun link_path_state/1},
+        {link_operation_bytes_total, counter,
+            "Bytes of packets by the operation of the distribution's protocol, without the lengths "
+            "before them.", fun link_operations/1}
         | [
             {Name, Type, Help, of_info(Keys)}
          || {Name, Type, Help, Keys} <- inet_rdma_counts:series()
@@ -222,6 +225,14 @@ link_path_state(#{info := #{path_state := Now}} = Link) ->
     [
         {peer(Link) ++ [{state, State}], one_if(State =:= Now)}
      || State <- inet_rdma_counts:path_states()
+    ].
+
+link_operations(#{controller := Port} = Link) when is_port(Port) ->
+    {ok, {Sent, Received}} = inet_rdma_port:attribution(Port),
+    [
+        {peer(Link) ++ [{direction, Direction}, {operation, Operation}], Bytes}
+     || {Direction, {Operations, _Recent, _All, _Off}} <- [{sent, Sent}, {received, Received}],
+        {Operation, _Messages, Bytes} <- Operations
     ].
 
 one_if(true) -> 1;

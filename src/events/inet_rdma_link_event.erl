@@ -9,20 +9,35 @@
 
 %% up: over RDMA. fallback: over TCP or TLS. lost: the TCP connection of a link's session, which
 %% reconnects. restored: another one is there. moved: a link that is up is carried by another path.
-%% stalled: senders wait, and the peer takes nothing. stall_ended: it takes bytes again. down: a
-%% link with a session has ended. refused: the option required forbids TCP, and the link did not
-%% come up. failed: the settlement failed; a link that is up on TCP stays there.
+%% full: senders wait for most of the time, though the peer takes bytes. stalled: senders wait, and
+%% the peer takes nothing. unread: packets are not understood, so senders and targets are no longer
+%% counted. stall_ended: it takes bytes again. down: a link with a session has ended.
+%% refused: the option required forbids TCP, and the link did not come up. failed: the settlement
+%% failed; a link that is up on TCP stays there.
 -type kind() ::
-    up | fallback | lost | restored | moved | stalled | stall_ended | down | refused | failed.
+    up
+    | fallback
+    | lost
+    | restored
+    | moved
+    | full
+    | unread
+    | stalled
+    | stall_ended
+    | down
+    | refused
+    | failed.
 
-%% why: in words. reason: of an end or a loss, as a term. from: the path before a move.
+%% why: in words. reason: of an end or a loss, as a term. from: the path before a move. top: who fills
+%% a full link, the heaviest first.
 -type t() :: #{
     event := kind(),
     node := node(),
     fabric := fabric() | undefined,
     why := binary(),
     reason => reason(),
-    from => fabric()
+    from => fabric(),
+    top => [inet_rdma_top:row()]
 }.
 -type fabric() :: inet_rdma_options:fabric() | tls.
 %% net_tick_timeout: nothing has come for net_ticktime. rolled_back: one of the two nodes was

@@ -2,12 +2,17 @@
 %% a guard's state.
 -module(inet_rdma_link_log).
 
--export([new/1, stalled/2, stall_ended/2, ended/4, ended_by/1]).
+-export([new/1, stalled/2, stall_ended/2, filled/4, unread/3, ended/4, ended_by/1]).
 -export_type([t/0, carried/0, ending/0]).
 
 %% Times of erlang:monotonic_time/0. stalled: when the peer stopped taking bytes; none: it takes
 %% them.
--type t() :: #{node := binary(), since := integer(), stalled := integer() | none}.
+-type t() :: #{
+    node := binary(),
+    since := integer(),
+    stalled := integer() | none,
+    filled := inet_rdma_link_fill:t()
+}.
 
 %% The fabric that carries the link, and why; event: an event's own words are the reason.
 -type carried() :: {Fabric :: binary(), Why :: binary() | event}.
@@ -19,7 +24,8 @@
 }.
 
 -spec new(Node :: binary()) -> t().
-new(Node) -> #{node => Node, since => erlang:monotonic_time(), stalled => none}.
+new(Node) ->
+    #{node => Node, since => erlang:monotonic_time(), stalled => none, filled => never}.
 
 -spec stalled(carried(), t()) -> t().
 stalled(Carried, #{node := Node} = Log) ->
@@ -51,6 +57,23 @@ stall_ended(Carried, #{node := Node, stalled := Since} = Log) ->
         Log
     ),
     Log#{stalled := none}.
+
+%% Notes who fills the link.
+-spec filled(inet_rdma_link_fill:occasion(), port(), carried(), t()) -> t().
+filled(Occasion, Port, {Fabric, _}, #{node := Node, filled := Last} = Log) ->
+    Log#{filled := inet_rdma_link_fill:note(Occasion, Port, {Node, Fabric}, Last)}.
+
+%% The port no longer reads the packets of a direction.
+-spec unread(Why :: binary(), carried(), t()) -> ok.
+unread(Why, {Fabric, _}, #{node := Node}) ->
+    inet_rdma_link_event:say(
+        inet_rdma_link_event:new(unread, Node, Fabric, Why),
+        notice,
+        "inet_rdma: senders and targets on the link to ~ts are no longer counted, as its packets "
+        "are not understood (~ts); the link goes on",
+        [Node, Why],
+        #{count => 1}
+    ).
 
 say(Kind, {Fabric, Why}, Words, Format, Arguments, Measurements, #{node := Node}) ->
     About =

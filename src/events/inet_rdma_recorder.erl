@@ -44,6 +44,8 @@
 
 %% The events that the log line of an end repeats: the number of events, and their greatest age.
 -define(BEFORE_EVENTS, 5).
+%% Enough to find these among those of who fills the link.
+-define(READ_EVENTS, 25).
 -define(BEFORE_NS, 60000000000).
 
 %% Starts recording, as the options say; a recorder that runs gets the node's name. Does not touch
@@ -174,13 +176,16 @@ before(Node) ->
     case
         [
             said(Event, max(0, Now - Time))
-         || #{time := Time} = Event <- history(binary_to_atom(Node), ?BEFORE_EVENTS),
-            Now - Time < ?BEFORE_NS
+         || #{time := Time, event := Kind} = Event <- history(binary_to_atom(Node), ?READ_EVENTS),
+            Now - Time < ?BEFORE_NS,
+            Kind =/= <<"filler">>
         ]
     of
         [] -> "";
-        Said -> ["; before: ", lists:join(", ", Said)]
+        Said -> ["; before: ", lists:join(", ", last(?BEFORE_EVENTS, Said))]
     end.
+
+last(Count, List) -> lists:nthtail(max(0, length(List) - Count), List).
 
 said(#{event := Event, cause := <<>>}, AgeNs) ->
     io_lib:format("~ts ~.1f s ago", [Event, AgeNs / 1000000000]);

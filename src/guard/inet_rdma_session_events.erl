@@ -175,14 +175,20 @@ timeout(_Name, Guarded) ->
 
 %% A notice of the port, whose standing is in the data.
 -spec handle_notice(inet_rdma_interface:notice(), t()) -> t().
-handle_notice(stalled, #{log := Log} = Guarded) ->
-    Guarded#{log := inet_rdma_link_log:stalled(inet_rdma_session_data:carried(Guarded), Log)};
+handle_notice(stalled, Guarded) ->
+    #{log := Log} = Filled = filled(trouble, Guarded),
+    Filled#{log := inet_rdma_link_log:stalled(inet_rdma_session_data:carried(Guarded), Log)};
+handle_notice(full, Guarded) ->
+    filled(full, Guarded);
+handle_notice({unread, Why}, #{log := Log} = Guarded) ->
+    ok = inet_rdma_link_log:unread(Why, inet_rdma_session_data:carried(Guarded), Log),
+    Guarded;
 handle_notice(stall_ended, #{log := Log} = Guarded) ->
     Guarded#{log := inet_rdma_link_log:stall_ended(inet_rdma_session_data:carried(Guarded), Log)};
 handle_notice({lost, Reason}, Guarded) ->
-    handle_lost(Reason, Guarded);
+    handle_lost(Reason, filled(trouble, Guarded));
 handle_notice(suspected, #{loss := none} = Guarded) ->
-    inet_rdma_session_suspicion:suspected(Guarded);
+    inet_rdma_session_suspicion:suspected(filled(trouble, Guarded));
 %% Attempts are under way.
 handle_notice(suspected, Guarded) ->
     Guarded;
@@ -206,16 +212,21 @@ handle_notice(moved, Guarded) ->
 handle_notice(returned, Guarded) ->
     returned(Guarded);
 handle_notice(peer_closed, Guarded) ->
-    Guarded#{ending := peer_closed};
+    (filled(trouble, Guarded))#{ending := peer_closed};
 handle_notice({peer_misbehaved, How}, Guarded) ->
-    Guarded#{ending := {peer_misbehaved, How}};
+    (filled(trouble, Guarded))#{ending := {peer_misbehaved, How}};
 handle_notice({rolled_back, How}, Guarded) ->
-    Guarded#{ending := {rolled_back, How}};
+    (filled(trouble, Guarded))#{ending := {rolled_back, How}};
 handle_notice({message, Message}, #{session := Session, witness := Witness} = Guarded) ->
     case inet_rdma_witness:hear(Session, Message, Witness) of
         {true, Next} -> Guarded#{witness := Next};
         false -> in_band(Message, Guarded)
     end.
+
+%% Notes who fills the link, as long as its port lives.
+filled(Occasion, #{port := Port, log := Log} = Guarded) ->
+    Carried = inet_rdma_session_data:carried(Guarded),
+    Guarded#{log := inet_rdma_link_log:filled(Occasion, Port, Carried, Log)}.
 
 in_band(Message, #{session := Session} = Guarded) ->
     case

@@ -45,10 +45,12 @@
 -type notice() ::
     notice_name()
     | {lost, inet:posix() | loss()}
-    | {message | peer_misbehaved | rolled_back, binary()}.
+    | {message | peer_misbehaved | rolled_back | unread, binary()}.
 -type notice_name() ::
     stalled
     | stall_ended
+    | full
+    | unread
     | suspected
     | trusted
     | lost
@@ -108,6 +110,8 @@ notices() ->
     [
         stalled,
         stall_ended,
+        full,
+        unread,
         suspected,
         trusted,
         lost,

@@ -12,6 +12,7 @@
     operations_are_those_of_the_script/1,
     cut_counts_nothing_twice/1
 ]).
+-export([full_link_is_an_event/1, loss_notes_who_filled_the_link/1]).
 -export([
     move_counts_nothing_twice/1,
     links_that_are_not_counted_say_why/1,
@@ -39,7 +40,9 @@ groups() ->
     inet_rdma_test_paths:groups([
         filler_is_first_in_both_directions,
         operations_are_those_of_the_script,
-        cut_counts_nothing_twice
+        cut_counts_nothing_twice,
+        full_link_is_an_event,
+        loss_notes_who_filled_the_link
     ]).
 
 init_per_group(Path, Config) ->
@@ -48,7 +51,9 @@ init_per_group(Path, Config) ->
 end_per_group(_Path, _Config) ->
     ok.
 
-init_per_testcase(cut_counts_nothing_twice, Config) ->
+init_per_testcase(Case, Config) when
+    Case =:= cut_counts_nothing_twice; Case =:= loss_notes_who_filled_the_link
+->
     inet_rdma_test_cutter:needed(Config);
 init_per_testcase(_Case, Config) ->
     Config.
@@ -115,6 +120,60 @@ cut_counts_nothing_twice(Config) ->
     ],
     once(A, B, Filler).
 
+%% The log line and the event name the filler; the flight recorder has rows.
+full_link_is_an_event(Config) ->
+    [A, B] = counted_pair(Config),
+    ok = call(A, inet_rdma_test_events, install, []),
+    ok = call(A, inet_rdma_test_events, use_stand_in, [returns]),
+    ok = call(B, inet_rdma_test_filler, park, []),
+    Filler = call(A, inet_rdma_test_filler, flood, [name(B), 1000000]),
+    {Figures, Metadata} = inet_rdma_test_wait:until(full, 60000, fun() ->
+        Executed = call(A, inet_rdma_test_events, executed, []),
+        case lists:keyfind([inet_rdma, link, full], 1, Executed) of
+            {_, Figures, Metadata} -> {ok, {Figures, Metadata}};
+            false -> Executed
+        end
+    end),
+    ct:pal("~p~n~p", [Figures, Metadata]),
+    #{bytes_per_second := Rate, count := 1} = Figures,
+    Name = name(B),
+    ?assertMatch(#{event := full, node := Name, top := [_ | _]}, Metadata),
+    #{top := [First | _], why := Why} = Metadata,
+    ?assertMatch(#{from := {Filler, filler}, to := {name, sink}, at_least := _}, First),
+    ?assert(map_get(at_most, First) > Rate div 2),
+    Words = ["are of ", call(A, erlang, pid_to_list, [Filler]), " (filler) to sink"],
+    ?assertMatch({match, _}, re:run(Why, ["^[0-9]+ % of [0-9]+ [MK]B/s ", quoted(Words), "$"])),
+    Notices = [
+        Kind
+     || {notice, #{inet_rdma := #{event := Kind}}} <- call(A, inet_rdma_test_events, logged, [])
+    ],
+    ?assertEqual([full], Notices),
+    filler_is_noted(A, B, Words).
+
+quoted(Words) ->
+    re:replace(Words, "[()<>.]", "\\\\&", [global]).
+
+filler_is_noted(A, B, Words) ->
+    inet_rdma_test_wait:until(noted, 10000, fun() ->
+        History = call(A, inet_rdma, history, [name(B)]),
+        Fillers = [Why || #{event := <<"filler">>, why := Why} <- History],
+        case [Why || Why <- Fillers, string:find(Why, iolist_to_binary(Words)) =/= nomatch] of
+            [_ | _] -> {ok, ok};
+            [] -> History
+        end
+    end).
+
+%% A cut in the middle of a load that is not enough to fill the link.
+loss_notes_who_filled_the_link(Config) ->
+    [#{os_pid := PidA} = A, #{os_pid := PidB} = B] = Pair = counted_pair(Config),
+    [ok = call(Node, inet_rdma_test_filler, park, []) || Node <- Pair],
+    Filler = call(A, inet_rdma_test_filler, load, [name(B), ?ROUNDS, ?BYTES]),
+    ok = call(A, inet_rdma_test_filler, stop, [Filler]),
+    ?assert(inet_rdma_test_cutter:cut(PidA, PidB) > 0),
+    ok = inet_rdma_test_cutter:await(PidA, PidB),
+    Words = ["sent are of ", call(A, erlang, pid_to_list, [Filler]), " (filler) to sink"],
+    ok = filler_is_noted(A, B, Words).
+
 %% The load begins on TCP and goes on over shared memory.
 move_counts_nothing_twice(_Config) ->
     Options = #{rdma => [{fabric, shm}, {move, earned}], args => []},
@@ -160,6 +219,7 @@ links_that_are_not_counted_say_why(_Config) ->
 reader_that_is_off_says_so(_Config) ->
     Options = #{rdma => [{attribution, off}], args => []},
     [A, B] = inet_rdma_test_node:start_all(2, inet_rdma_test_node:alone(Options)),
+    ok = call(A, inet_rdma_test_events, install, []),
     ok = inet_rdma_test_node:connect(A, B),
     [ok = call(Node, inet_rdma_test_filler, park, []) || Node <- [A, B]],
     First = call(A, inet_rdma_test_filler, load, [name(B), 1, ?BYTES]),
@@ -171,6 +231,11 @@ reader_that_is_off_says_so(_Config) ->
     #{sent := #{off := Off, operations := Operations}} = top(A, B),
     ?assertEqual(<<"a header refers to an empty entry of the atom cache">>, Off),
     ?assertMatch(#{other := {Messages, Bytes}} when Messages >= 10 andalso Bytes > 0, Operations),
+    Kinds = [
+        Kind
+     || {notice, #{inet_rdma := #{event := Kind}}} <- call(A, inet_rdma_test_events, logged, [])
+    ],
+    ?assertEqual([unread], Kinds),
     %% The link goes on.
     ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [1000, 300000]]).
 

@@ -2,7 +2,7 @@
 %% the case wants. Runs in the nodes under test.
 -module(inet_rdma_test_filler).
 
--export([park/0, load/3, stop/1, script/2]).
+-export([park/0, load/3, flood/2, stop/1, script/2]).
 
 %% More senders than a link's sketch has entries.
 -define(OTHERS, 100).
@@ -41,6 +41,18 @@ load(Peer, Rounds, Bytes) ->
     end),
     true = register(filler, Filler),
     Filler.
+
+%% A process `filler' that sends messages of this size without a pause, for as long as its node
+%% lives.
+-spec flood(node(), pos_integer()) -> pid().
+flood(Peer, Bytes) ->
+    Filler = spawn(fun() -> flood_on(Peer, binary:copy(<<1>>, Bytes)) end),
+    true = register(filler, Filler),
+    Filler.
+
+flood_on(Peer, Message) ->
+    _ = {sink, Peer} ! Message,
+    flood_on(Peer, Message).
 
 send_all(Peer, Rounds, Bytes) ->
     _ = [

@@ -27,6 +27,7 @@
 mod attempts;
 mod backlog;
 mod echo;
+mod fullness;
 mod growth;
 mod input;
 mod life;

@@ -8,6 +8,7 @@ use inet_rdma_session::{Log, Memory, Role, Session};
 
 use crate::backlog::Backlog;
 use crate::echo::Echo;
+use crate::fullness::Fullness;
 use crate::life::Life;
 use crate::notice::{Notice, Standing};
 use crate::queue_pair::QueuePair;
@@ -39,6 +40,7 @@ pub struct Link<H, L> {
     pub(crate) echo: Echo,
     pub(crate) window: Window,
     pub(crate) backlog: Backlog,
+    pub(crate) fullness: Fullness,
     pub(crate) gathering: Gathering,
     pub(crate) transmission: Transmission,
     pub(crate) changes: Changes,
@@ -89,6 +91,7 @@ impl<H: AsRef<[u8]>, L: Memory> Link<H, L> {
             echo: Echo::default(),
             window: Window::default(),
             backlog: Backlog::default(),
+            fullness: Fullness::default(),
             gathering: Gathering::default(),
             transmission: Transmission::default(),
             changes: Changes::default(),

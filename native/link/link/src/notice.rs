@@ -14,6 +14,11 @@ named! {
         Stalled = c"stalled",
         /// The peer takes bytes again.
         StallEnded = c"stall_ended",
+        /// The port was busy for most of the last second or more, although the peer takes bytes; once a minute at most.
+        Full = c"full",
+        /// Packets of the link contradict the distribution's protocol, as this text says, so senders and targets are
+        /// no longer counted.
+        Unread(String) = c"unread",
         /// The path that carries, or the TCP connection that stands by (state `carried`), is suspected. If both paths
         /// are suspected and one answers, this is sent again.
         Suspected = c"suspected",
@@ -112,6 +117,8 @@ mod tests {
         let notices = [
             Notice::Stalled,
             Notice::StallEnded,
+            Notice::Full,
+            Notice::Unread(String::new()),
             Notice::Suspected,
             Notice::Trusted,
             Notice::Lost(Loss::Closed),

@@ -309,10 +309,16 @@ impl<H: AsRef<[u8]>, L: Memory> Link<H, L> {
         }
         let change = self.stall.set_busy(is_busy, now);
         self.tell_stall(change);
+        if self.fullness.handle_busy(is_busy, now) {
+            self.tell(Notice::Full);
+        }
         Some(is_busy)
     }
 
     pub(crate) fn tell_stall(&mut self, change: Option<StallChange>) {
+        if change.is_some() {
+            self.fullness.restart();
+        }
         match change {
             None => {}
             Some(StallChange::Stalled) => self.tell(Notice::Stalled),

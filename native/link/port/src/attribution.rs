@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use inet_rdma_envelope::{Direction, Entry, Name, Party, RECENT, Reader, Sketch};
+use inet_rdma_envelope::{Direction, Entry, Name, Off, Party, RECENT, Reader, Sketch};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::port::Packet;
@@ -30,15 +30,15 @@ impl Attribution {
         })
     }
 
+    /// Some: see [`Direction::packet`].
     #[inline]
-    pub fn count_sent(&mut self, packet: &Packet<'_>) {
-        // `term` says that the reader has switched itself off.
-        let _off = self.sent.packet(packet.pieces(), packet.bytes(), now);
+    pub fn count_sent(&mut self, packet: &Packet<'_>) -> Option<Off> {
+        self.sent.packet(packet.pieces(), packet.bytes(), now)
     }
 
     #[inline]
-    pub fn count_received(&mut self, packet: &[u8]) {
-        let _off = self.received.packet([packet], packet.len(), now);
+    pub fn count_received(&mut self, packet: &[u8]) -> Option<Off> {
+        self.received.packet([packet], packet.len(), now)
     }
 
     /// In the external format, `{Sent, Received}`, each `{Operations, Recent, All, Off}`. Operations:

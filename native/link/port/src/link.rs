@@ -24,7 +24,7 @@ mod work;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use inet_rdma_link as link;
+use inet_rdma_link::{self as link, Notice};
 use inet_rdma_path_tcp::descriptors::Lent;
 use inet_rdma_path_tcp::{Codec, Compression};
 use inet_rdma_paths::Path;
@@ -150,6 +150,9 @@ impl Link {
 
     /// The end of each callback: does what there is to do, and sets the timer to the next time.
     fn settle(&mut self, port: Port) {
+        if let Some(why) = self.tally.take_unread() {
+            self.state.tell(Notice::Unread(why));
+        }
         self.work(port);
         self.schedule(port);
     }

@@ -19,9 +19,12 @@ pub(crate) fn detail(notice: &Notice) -> Option<Detail<'_>> {
         Notice::Lost(Loss::System(errno)) => Some(Detail::Errno(*errno)),
         Notice::Lost(loss) => Some(Detail::Atom(loss.name())),
         Notice::Message(bytes) => Some(Detail::Binary(bytes)),
-        Notice::PeerMisbehaved(how) | Notice::RolledBack(how) => Some(Detail::Binary(how.as_bytes())),
+        Notice::PeerMisbehaved(how) | Notice::RolledBack(how) | Notice::Unread(how) => {
+            Some(Detail::Binary(how.as_bytes()))
+        }
         Notice::Stalled
         | Notice::StallEnded
+        | Notice::Full
         | Notice::Suspected
         | Notice::Trusted
         | Notice::Restored

@@ -2,6 +2,7 @@
 
 use std::ops::AddAssign;
 
+use inet_rdma_envelope::Off;
 use inet_rdma_session::LENGTH_BYTES;
 
 use crate::attribution::Attribution;
@@ -37,6 +38,8 @@ pub struct Tally {
     /// Senders and targets, from the first packet on; None until then.
     attribution: Option<Box<Attribution>>,
     attributes: bool,
+    /// Why the packets of a direction are no longer read, for the guard.
+    unread: Option<String>,
     pub largest_sent: u64,
     /// Number of packets received.
     pub received: u64,
@@ -63,22 +66,39 @@ impl Tally {
     #[inline]
     pub fn count_sent(&mut self, packet: &Packet<'_>) {
         self.largest_sent = self.largest_sent.max((LENGTH_BYTES + packet.bytes()) as u64);
-        if let Some(attribution) = self.attribution() {
-            attribution.count_sent(packet);
+        if let Some(off) = self
+            .attribution()
+            .and_then(|attribution| attribution.count_sent(packet))
+        {
+            self.set_unread("sent", off);
         }
     }
 
     /// The VM gets a packet of `bytes` bytes, which are only looked at if senders and targets are counted.
     #[inline]
     pub fn count_received<'a>(&mut self, bytes: usize, packet: impl FnOnce() -> &'a [u8]) {
-        if let Some(attribution) = self.attribution() {
-            attribution.count_received(packet());
+        if let Some(off) = self
+            .attribution()
+            .and_then(|attribution| attribution.count_received(packet()))
+        {
+            self.set_unread("received", off);
         }
         let size = (LENGTH_BYTES + bytes) as u64;
         self.received += 1;
         self.bytes_received += size;
         self.largest_received = self.largest_received.max(size);
         self.squares_received += size as f64 * size as f64;
+    }
+
+    #[cold]
+    fn set_unread(&mut self, direction: &str, off: Off) {
+        self.unread = Some(format!("of the packets {direction}: {off}"));
+    }
+
+    /// Why the packets of a direction are no longer read; once.
+    #[inline]
+    pub fn take_unread(&mut self) -> Option<String> {
+        self.unread.take()
     }
 
     /// The standard deviation of the sizes received, in bytes.

@@ -208,7 +208,9 @@ impl Side {
             | Notice::Returned
             | Notice::Earned
             | Notice::Stalled
-            | Notice::StallEnded => {}
+            | Notice::StallEnded
+            | Notice::Full
+            | Notice::Unread(_) => {}
         }
         false
     }

@@ -3,7 +3,7 @@
 %% Internal: use inet_rdma:top/0,1.
 -module(inet_rdma_top).
 
--export([all/0, of_node/1]).
+-export([all/0, of_node/1, of_attribution/1, text/1]).
 -export_type([t/0, direction/0, heaviest/0, row/0, party/0]).
 
 -type t() :: #{sent := direction(), received := direction()}.
@@ -33,11 +33,16 @@
     percent := 0..100
 }.
 
-%% A process of this node that lives has its registered name, or its initial call, as they are now.
-%% {alias, Node}: any alias of a process there. unknown: the name is forgotten. none: the message
-%% names none.
+%% A process of this node that lives has its registered name, its label (OTP 27 or later), or its
+%% initial call, as they are now. {alias, Node}: any alias of a process there. unknown: the name is
+%% forgotten. none: the message names none.
 -type party() ::
-    pid() | {pid(), atom() | mfa()} | {name, atom()} | {alias, node()} | unknown | none.
+    pid()
+    | {pid(), atom() | mfa() | {label, term()}}
+    | {name, atom()}
+    | {alias, node()}
+    | unknown
+    | none.
 
 -type answer() :: {ok, t()} | {error, no_link | other_carrier | attribution_off}.
 
@@ -58,9 +63,13 @@ of_controller(Controller) ->
         false -> {error, other_carrier}
     end.
 
-of_port({ok, {Sent, Received}}) -> {ok, #{sent => direction(Sent), received => direction(Received)}};
+of_port({ok, Attribution}) -> {ok, of_attribution(Attribution)};
 of_port(none) -> {error, attribution_off};
 of_port({error, closed}) -> {error, no_link}.
+
+%% What a port has answered, with the names of this node's processes. Asks these processes.
+-spec of_attribution(inet_rdma_port:attribution()) -> t().
+of_attribution({Sent, Received}) -> #{sent => direction(Sent), received => direction(Received)}.
 
 direction({Operations, Recent, All, Off}) ->
     #{
@@ -89,11 +98,21 @@ row({Operation, Sender, Target, AtLeast, AtMost}, Total) ->
 party(Pid) when is_pid(Pid), node(Pid) =:= node() ->
     case process_info(Pid, registered_name) of
         {registered_name, Name} -> {Pid, Name};
-        [] -> {Pid, initial_call(Pid)};
+        [] -> {Pid, label(get_label(), Pid)};
         undefined -> Pid
     end;
 party(Party) ->
     Party.
+
+%% proc_lib:get_label/1, which OTP 25 and 26 lack. Made at run time, as Dialyzer and xref report
+%% calls of functions that are absent.
+get_label() -> {proc_lib, list_to_atom("get_label")}.
+
+label({Module, Function}, Pid) ->
+    case erlang:function_exported(Module, Function, 1) andalso Module:Function(Pid) of
+        None when None =:= false; None =:= undefined -> initial_call(Pid);
+        Label -> {label, Label}
+    end.
 
 initial_call(Pid) ->
     case {proc_lib:translate_initial_call(Pid), process_info(Pid, initial_call)} of
@@ -101,3 +120,16 @@ initial_call(Pid) ->
         {{proc_lib, init_p, 5}, {initial_call, Call}} -> Call;
         {Call, _} -> Call
     end.
+
+%% A party in words.
+-spec text(party()) -> unicode:chardata().
+text(Pid) when is_pid(Pid) -> pid_to_list(Pid);
+text({Pid, Name}) when is_pid(Pid), is_atom(Name) -> [pid_to_list(Pid), " (", name(Name), ")"];
+text({Pid, {label, Label}}) -> io_lib:format("~w (~0tP)", [Pid, Label, 10]);
+text({Pid, {M, F, A}}) -> io_lib:format("~w (~tw:~tw/~b)", [Pid, M, F, A]);
+text({name, Name}) -> name(Name);
+text({alias, Node}) -> ["an alias of ", name(Node)];
+text(unknown) -> "a forgotten name";
+text(none) -> "none".
+
+name(Name) -> atom_to_binary(Name).
