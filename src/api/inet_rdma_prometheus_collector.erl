@@ -228,6 +228,7 @@ link_path_state(#{info := #{path_state := Now}} = Link) ->
     ].
 
 link_operations(#{controller := Port} = Link) when is_port(Port) ->
+    true = inet_rdma_port:is_link(Port),
     {ok, {Sent, Received}} = inet_rdma_port:attribution(Port),
     [
         {peer(Link) ++ [{direction, Direction}, {operation, Operation}], Bytes}
