@@ -11,14 +11,23 @@
 %%   for nothing, and reads the files of the rest. A link that begins before loads what it needs:
 %%   the initiator connects first, and the acceptor's node loads its own modules beside those of
 %%   OTP;
-%% * the rest is loaded, from memory, when a link has lasted for a while, or first needs it
-%%   (load_all/0).
+%% * the rest is loaded, from memory, when a link first needs it (load_all/0), and at the latest ten
+%%   to twenty seconds after a link has come up, when the nodes that start with this one have their
+%%   links (load_later/0).
 %%
 %% So a node that starts, asks another node and ends does without the rest.
 -module(inet_rdma_modules).
 
 -export([
-    load_start/0, new/0, load/0, prepare/0, start_load/1, await_load/1, load_all/0, load_tls/0
+    load_start/0,
+    new/0,
+    load/0,
+    prepare/0,
+    start_load/1,
+    await_load/1,
+    load_later/0,
+    load_all/0,
+    load_tls/0
 ]).
 %% Spawned.
 -export([load_and_hold/0, load_part/1, load_of_otp/1, load_tls_now/0]).
@@ -58,10 +67,11 @@
     inet_rdma_setup
 ]).
 
-%% What a link calls further until it is up, on either side, and when it ends in order.
-%% inet_rdma_crash keeps keys out of crash reports. Another module of this library is called only
+%% What a link calls further until it is up, on either side, while it is at rest, and when it ends in
+%% order. inet_rdma_crash keeps keys out of crash reports. Another module of this library is called only
 %% after load_all/0.
 -define(LINK, [
+    inet_rdma_candidates,
     inet_rdma_controller,
     inet_rdma_crash,
     inet_rdma_detour,
@@ -119,8 +129,8 @@
 %% Set when this node has begun to load those of TLS.
 -define(HAS_TLS, {?MODULE, has_tls}).
 
-%% {all, [{Module, File, Code}]}: what is read and not loaded. A table, as it goes soon, and the
-%% end of a persistent term costs all processes a garbage collection.
+%% {all, [{Module, File, Code}]}: what is read and not loaded. {is_due, true}: it will be. A table,
+%% as it goes soon, and the end of a persistent term costs all processes a garbage collection.
 -define(HELD, ?MODULE).
 %% Each has those before it. connect: what an initiator calls until it has a connection. link: what
 %% it calls until the link is up. accept: what an acceptor calls until then.
@@ -131,6 +141,8 @@
 -define(LOAD_MS, 5000).
 %% From the start to prepare/0.
 -define(PREPARE_MS, 2000).
+%% From the first load_later/0 to the load, at least, and at most twice that.
+-define(LATER_MS, 10000).
 
 %% Loads what a start calls, before the carrier does anything else. An error is load/0's to report.
 -spec load_start() -> ok.
@@ -248,6 +260,27 @@ cannot_load(Module, Why) ->
 await_load(Part) ->
     has(Part) orelse await(Part),
     ok.
+
+%% Has the rest loaded in a while.
+-spec load_later() -> ok.
+load_later() ->
+    _ =
+        (has(all) orelse is_due()) orelse
+            erlang:send_after(
+                ?LATER_MS + erlang:phash2(erlang:unique_integer(), ?LATER_MS),
+                inet_rdma_keeper,
+                load_modules
+            ),
+    ok.
+
+%% Not the first to ask.
+is_due() ->
+    try
+        not ets:insert_new(?HELD, {is_due, true})
+    catch
+        %% The distribution has ended.
+        error:badarg -> true
+    end.
 
 -spec load_all() -> ok.
 load_all() -> await_load(all).

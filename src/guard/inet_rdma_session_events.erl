@@ -60,8 +60,8 @@ await_lasting_for(LeastMs) ->
     _ = erlang:send_after(AfterMs, self(), lasts),
     ok.
 
-%% The link has lasted for a while: the modules that a loss needs are loaded, and what shows the end
-%% of one of the nodes is opened and asked. If the VM has no process left, the name server stays
+%% The link has lasted for a while: the modules that a loss needs will be loaded, and what shows the
+%% end of one of the nodes is opened and asked. If the VM has no process left, the name server stays
 %% unasked.
 -spec lasts(t()) -> t().
 lasts(#{loss := Loss} = Guarded) when Loss =/= none ->
@@ -69,12 +69,12 @@ lasts(#{loss := Loss} = Guarded) when Loss =/= none ->
     ok = await_lasting_for(?LASTS_MS),
     Guarded;
 lasts(#{session := Session, node := Node} = Guarded) ->
-    ok = inet_rdma_modules:start_load(all),
+    ok = inet_rdma_modules:load_later(),
     case inet_rdma_candidates:has_descriptors() of
         true ->
             ok = inet_rdma_peer_node:tell_witness(Session),
             _ =
-                case must_learn(Guarded) of
+                case must_learn(Guarded) andalso not sees_peer(Session) of
                     true -> inet_rdma_bounded:start(inet_rdma_candidates, learn, [Session, Node]);
                     false -> ok
                 end,
@@ -83,6 +83,11 @@ lasts(#{session := Session, node := Node} = Guarded) ->
             ok = await_lasting_for(?NO_DESCRIPTORS_MS),
             Guarded
     end.
+
+%% What this host shows of the peer's process says more than an EPMD, which is not asked then.
+sees_peer(Session) ->
+    #{peer_node := PeerNode} = inet_rdma_links:peer(inet_rdma_session:name(Session)),
+    inet_rdma_peer_node:host_witness(PeerNode) =:= alive.
 
 must_learn(#{session := Session} = Guarded) ->
     inet_rdma_session:role(Session) =:= acceptor andalso asks_epmd(Guarded).

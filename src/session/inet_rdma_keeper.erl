@@ -1,7 +1,7 @@
 %% Removes the rows of links and sessions (inet_rdma_links) that have ended: it monitors their
 %% supervisors and ports. Asks net_kernel for net_ticktime at the ticks of links, and tells the
-%% guards of sessions when it has changed, as net_kernel announces no change. Has the modules loaded
-%% that a link needs, two seconds after the start (inet_rdma_modules).
+%% guards of sessions when it has changed, as net_kernel announces no change. Has modules loaded
+%% when inet_rdma_modules says.
 %%
 %% A row is written before this process gets the message about it. One that is started again after
 %% its death reads the tables, so it misses none.
@@ -67,6 +67,9 @@ handle(ticked, #keeper{checked_at = CheckedAt} = Keeper) ->
     end;
 handle(prepare_modules, Keeper) ->
     ok = inet_rdma_modules:prepare(),
+    {ok, Keeper};
+handle(load_modules, Keeper) ->
+    ok = inet_rdma_modules:start_load(all),
     {ok, Keeper};
 handle(_Message, Keeper) ->
     {ok, Keeper}.

@@ -9,6 +9,7 @@
 -export([all/0, suite/0, init_per_testcase/2]).
 -export([all_modules_are_loaded_once_a_link_lasts/1, links_need_no_file_soon_after_the_start/1]).
 -export([modules_of_otp_are_loaded_meanwhile/1, start_loads_what_it_calls_at_once/1]).
+-export([links_at_rest_load_no_other_module/1]).
 -export([half_a_package_is_named/1]).
 -export([purge_of_the_modules_is_harmless/1, reload_of_the_modules_is_harmless/1]).
 -export([
@@ -33,6 +34,7 @@ suite() ->
 all() ->
     [
         start_loads_what_it_calls_at_once,
+        links_at_rest_load_no_other_module,
         all_modules_are_loaded_once_a_link_lasts,
         links_need_no_file_soon_after_the_start,
         modules_of_otp_are_loaded_meanwhile,
@@ -72,6 +74,18 @@ start_loads_what_it_calls_at_once(_Config) ->
     ],
     ?assertEqual(AtOnce, ByStart).
 
+%% Nor does a link that comes up and is at rest: what it calls is loaded at once, too.
+links_at_rest_load_no_other_module(_Config) ->
+    [A, B] = inet_rdma_test_node:start_all(2, #{rdma => [{move, earned}]}),
+    ok = inet_rdma_test_node:connect(A, B),
+    Modules = fun(Node) -> [M || M <- modules(), call(Node, erlang, module_loaded, [M])] end,
+    First = [Modules(Node) || Node <- [A, B]],
+    inet_rdma_test_wait:until(lasts, 20000, fun() ->
+        lists:all(fun(Node) -> call(Node, ets, member, [inet_rdma_modules, is_due]) end, [A, B])
+    end),
+    ?assertEqual(First, [Modules(Node) || Node <- [A, B]]),
+    ?assertNot(lists:member(inet_rdma_dialer, lists:append(First))).
+
 %% So a link, its loss and its recovery load none, whose file may be gone by then or of another
 %% version. The modules of Elixir, which no link calls, are loaded when they are called.
 all_modules_are_loaded_once_a_link_lasts(_Config) ->
@@ -79,7 +93,7 @@ all_modules_are_loaded_once_a_link_lasts(_Config) ->
     ?assertNot(call(A, erlang, module_loaded, [inet_rdma_dialer])),
     ok = inet_rdma_test_node:connect(A, B),
     Wanted = [Module || Module <- modules(), not is_of_elixir(Module)],
-    inet_rdma_test_wait:until(loaded, 20000, fun() ->
+    inet_rdma_test_wait:until(loaded, 40000, fun() ->
         case [Module || Module <- modules(), call(A, erlang, module_loaded, [Module])] of
             Wanted -> true;
             Loaded -> Wanted -- Loaded
