@@ -47,6 +47,22 @@ defmodule InetRdma.ProvidersDocTest do
     assert :undefined == :inet_rdma_providers.of_device("pigeon", "mlx5_0")
   end
 
+  test "docs/HARDWARE.md says of each emulated device over which device it ran" do
+    emulations = :inet_rdma_providers.emulations()
+
+    rows =
+      for row <- documented(8) do
+        ["| " <> name, over | _cells] = String.split(row, " | ")
+        {String.trim(name, "`"), over}
+      end
+
+    assert rows == for(%{name: name, over: over} <- emulations, do: {to_string(name), to_string(over)})
+    providers = for %{provider: provider} <- :inet_rdma_providers.list(), provider not in [:rxe, :siw], do: provider
+
+    assert Enum.sort(providers) ==
+             emulations |> Enum.map(& &1.provider) |> Enum.uniq() |> List.delete(:none) |> Enum.sort()
+  end
+
   # The only tables of these widths whose rows begin with code.
   defp documented(width) do
     for "| `" <> _rest = line <- String.split(page(), "\n"), length(String.split(line, " | ")) == width, do: line

@@ -27,7 +27,10 @@
     stop_streams_at/2
 ]).
 -export([explained/2]).
+-export([there/0, on_both/1, watch_both/1, survives/3, survived/3]).
 -export_type([resources/0]).
+
+-define(OTHER, "guest2").
 
 %% Counts of the kernel's objects by device: `#{"rxe_local" => #{"qp" => 1, ...}}'. A device has
 %% some of its own.
@@ -59,7 +62,7 @@ nodes_on(Address, Prefixes, Options) ->
 name_at(Prefix, Address, Options) ->
     Rdma = maps:get(rdma, Options, [{fabric, verbs}]),
     Defaults = #{name => inet_rdma_test_node:unique(Prefix) ++ "@" ++ Address, long => true},
-    maps:merge(Defaults, Options#{
+    maps:merge(Defaults, (under_profile(Options))#{
         rdma => [{connect_timeout_ms, 60000} | Rdma],
         args => lists:append([
             ["-kernel", "net_setuptime", "60"],
@@ -67,6 +70,16 @@ name_at(Prefix, Address, Options) ->
             maps:get(args, Options, [])
         ])
     }).
+
+%% The node's devices are those of a profile, if the driver says so: see test/vm/driver.
+under_profile(Options) ->
+    case os:getenv("INET_RDMA_TEST_PROFILE") of
+        false ->
+            Options;
+        Variables ->
+            Under = maps:get(under, Options, []),
+            Options#{under => Under ++ ["env" | string:lexemes(Variables, " ")]}
+    end.
 
 %% For init_per_group: two nodes on a device of this kind, which the group's cases share, as nodes
 %% take seconds to start here.
@@ -333,3 +346,41 @@ explain(Node, Peer) ->
         name(Peer),
         [io_lib:format("~0tp~n", [Event]) || Event <- call(Node, inet_rdma, history, [name(Peer)])]
     ]).
+
+%% Runs a program on guest 2 with its words as they are. Its end is that of the session's standard
+%% input.
+-spec there() -> [string()].
+there() ->
+    ["bash", "-c", "exec ssh \"$0\" \"exec$(printf ' %q' \"$@\")\"", ?OTHER].
+
+%% Runs a command of the shell on both guests.
+-spec on_both(string()) -> ok.
+on_both(Command) ->
+    _ = os:cmd("ssh " ?OTHER " '" ++ Command ++ "' & " ++ Command ++ "; wait"),
+    ok.
+
+-spec watch_both([inet_rdma_test_node:t()]) -> [{inet_rdma_test_node:t(), pid(), integer()}].
+watch_both([A, B]) ->
+    [watch(A, B), watch(B, A)].
+
+%% All that was sent has arrived in order, no node got a nodedown, and the device carries the link.
+-spec survives(
+    [inet_rdma_test_node:t()], [{inet_rdma_test_node:t(), pid(), integer()}], streams()
+) -> ok.
+survives([A, B], Watched, Streams) ->
+    [await_stream(Receiver, Name) || {Receiver, Name} <- Streams],
+    [
+        ?assertEqual([], call(Node, inet_rdma_test_watch, seen, [Watcher]))
+     || {Node, Watcher, _} <- Watched
+    ],
+    [ok = inet_rdma_test_link:await(X, Y, verbs) || {X, Y} <- [{A, B}, {B, A}]],
+    ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1000, 300000]]).
+
+%% The same, and the nodes end.
+-spec survived(
+    [inet_rdma_test_node:t()], [{inet_rdma_test_node:t(), pid(), integer()}], streams()
+) -> ok.
+survived(Pair, Watched, Streams) ->
+    ok = survives(Pair, Watched, Streams),
+    [inet_rdma_test_node:stop(Node) || Node <- Pair],
+    ok.

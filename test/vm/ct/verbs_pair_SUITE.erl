@@ -6,6 +6,7 @@
 -include_lib("stdlib/include/assert.hrl").
 
 -import(inet_rdma_vm, [contains/2, start_streams/1, is_done/2, stop_streams/1, stop_streams_at/2]).
+-import(inet_rdma_vm, [there/0, on_both/1, survived/3]).
 
 -export([all/0, groups/0, suite/0, init_per_group/2, end_per_group/2, end_per_testcase/2]).
 -export([
@@ -97,11 +98,6 @@ options(Prefix, Address, Under) -> options(Prefix, Address, Under, ?TICKTIME_S).
 options(Prefix, Address, Under, TickTimeS) ->
     Args = ["-kernel", "net_ticktime", integer_to_list(TickTimeS)],
     inet_rdma_vm:name_at(Prefix, Address, #{under => Under, args => Args}).
-
-%% Runs a program on guest 2 with its words as they are. Its end is that of the session's standard
-%% input.
-there() ->
-    ["bash", "-c", "exec ssh \"$0\" \"exec$(printf ' %q' \"$@\")\"", ?OTHER].
 
 end_per_group(_Kind, Config) ->
     inet_rdma_test_node:stop_all(),
@@ -461,17 +457,6 @@ on_all_interfaces(Do, Netem) ->
         )
     ).
 
-%% All that was sent has arrived in order, no node got a nodedown, and the device carries the link.
-survived([A, B] = Pair, Watched, Streams) ->
-    [inet_rdma_vm:await_stream(Receiver, Name) || {Receiver, Name} <- Streams],
-    [
-        ?assertEqual([], call(Node, inet_rdma_test_watch, seen, [Watcher]))
-     || {Node, Watcher, _} <- Watched
-    ],
-    [ok = inet_rdma_test_link:await(X, Y, verbs) || {X, Y} <- [{A, B}, {B, A}]],
-    ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1000, 300000]]),
-    [inet_rdma_test_node:stop(Node) || Node <- Pair].
-
 %% Where the node accepts connections.
 port_of(#{node := Name} = Node) ->
     [Short, _] = string:lexemes(atom_to_list(Name), "@"),
@@ -617,12 +602,7 @@ come_together(A, B) ->
 %% On its machine.
 os_pid(Node) -> call(Node, os, getpid, []).
 
-watch([A, B]) ->
-    [inet_rdma_vm:watch(A, B), inet_rdma_vm:watch(B, A)].
-
-on_both(Command) ->
-    _ = os:cmd("ssh " ?OTHER " '" ++ Command ++ "' & " ++ Command ++ "; wait"),
-    ok.
+watch(Pair) -> inet_rdma_vm:watch_both(Pair).
 
 call(Node, Module, Function, Args) -> inet_rdma_vm:call(Node, Module, Function, Args).
 

@@ -1,6 +1,9 @@
 //! The self-test of queue pairs, over devices that do not do what they say: a library that is loaded before all others
 //! (`lying_device`, an example of `inet_rdma_verbs`) lies for them. INET_RDMA_TEST_LYING is its path, and
 //! INET_RDMA_TEST_VERBS an address of a device.
+//!
+//! `under_a_profile` runs where that library makes the devices of this process those of a provider, and
+//! INET_RDMA_TEST_FINDS says what the self-test has to find there.
 
 #[allow(dead_code, reason = "the contract of fabrics uses the rest")]
 #[path = "../../fabric/tests/support/mod.rs"]
@@ -175,6 +178,41 @@ fn child_of_both() {
     } else {
         check_own(&client, &left);
     }
+}
+
+/// What the self-test has to find: nothing, `no_rc` (there is no queue pair to be tested), or the names of
+/// [`Tried::is_avoidable`] faults.
+const FINDS: &str = "INET_RDMA_TEST_FINDS";
+
+#[test]
+#[ignore = "runs over devices of a profile: test/vm/driver"]
+fn under_a_profile() {
+    let finds = std::env::var(FINDS).unwrap_or_default();
+    let mut listener = listen(&VerbsFabric, parameters());
+    if finds == "no_rc" {
+        let refused = VerbsFabric.connect(at(&VerbsFabric, listener.port()), &parameters(), BOUND);
+        println!("{}", refused.err().expect("no queue pair"));
+        return;
+    }
+    let expected: Vec<Tried> = finds
+        .split(',')
+        .filter(|name| !name.is_empty())
+        .map(|name| match name {
+            "inline" => Tried::Inline,
+            "gather" => Tried::Gather,
+            "windows" => Tried::Windows,
+            other => panic!("{FINDS}: there is no {other}"),
+        })
+        .collect();
+    if !expected.is_empty() {
+        let (client, server) = attempt(&mut *listener);
+        check_own(&client, &expected);
+        println!("{}", server.err().expect("the connecting side refuses it"));
+    }
+    let (client, server) = attempt(&mut *listener);
+    let (client, server) = (client.expect("a connection"), server.expect("the same"));
+    println!("{:?}", client.capabilities());
+    talk(&*client, &*server);
 }
 
 /// Bytes of all sizes, round the end of the staging memory.

@@ -1,14 +1,29 @@
-//! A library for LD_PRELOAD: the devices of the process do not do what they say. LYING_DEVICE names the lie (see
-//! [`Lie`]); without it the devices are as they are. For tests of the self-test of queue pairs, which a device of the
-//! kernel passes.
+//! A library for LD_PRELOAD: the devices of the process are others than they say, or other ones than they are.
 //!
-//! librdmacm opens devices by `ibv_open_device`, which this library replaces: it puts a `post_send` of its own into the
-//! context of each device.
+//! * LYING_DEVICE names a lie (see [`Lie`]): the devices do not do what they say. For tests of the self-test of queue
+//!   pairs, which a device of the kernel passes.
+//! * DEVICE_PROFILE has the words of a profile (see [`profile::Profile`]): the devices grant, refuse and leave out what
+//!   devices of that kind do. `inet_rdma_providers` has the words for each provider.
+//!
+//! Without both the devices are as they are. librdmacm opens devices by `ibv_open_device`, which this library replaces:
+//! it puts functions of its own into the context of each device.
 
+#[path = "lying_device/calls.rs"]
+mod calls;
+#[path = "lying_device/profile.rs"]
+mod profile;
+
+use std::collections::BTreeMap;
 use std::ffi::c_int;
-use std::sync::OnceLock;
+use std::sync::{OnceLock, RwLock};
 
-use rdma_sys::{ibv_context, ibv_device, ibv_qp, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wr_opcode};
+use rdma_sys::{
+    ibv_context, ibv_cq, ibv_device, ibv_mw, ibv_mw_type, ibv_pd, ibv_qp, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wc,
+    ibv_wr_opcode,
+};
+
+use calls::original;
+use profile::{Inline, Profile, Windows, profile_of};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lie {
@@ -59,9 +74,24 @@ fn lie() -> Option<Lie> {
 
 type Open = unsafe extern "C" fn(*mut ibv_device) -> *mut ibv_context;
 type PostSend = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int;
+type PollCq = unsafe extern "C" fn(*mut ibv_cq, c_int, *mut ibv_wc) -> c_int;
+type AllocMw = unsafe extern "C" fn(*mut ibv_pd, ibv_mw_type::Type) -> *mut ibv_mw;
 
-/// The `post_send` of the device. One for all devices of a process: the tests use one device each.
-static POST_SEND: OnceLock<PostSend> = OnceLock::new();
+/// The device's own functions.
+#[derive(Clone, Copy)]
+struct Own {
+    post_send: PostSend,
+    poll_cq: PollCq,
+    alloc_mw: Option<AllocMw>,
+}
+
+/// By the addresses of open contexts.
+static DEVICES: RwLock<BTreeMap<usize, Own>> = RwLock::new(BTreeMap::new());
+
+fn own(context: *mut ibv_context) -> Own {
+    let devices = DEVICES.read().expect("no panic");
+    *devices.get(&(context as usize)).expect("a device was opened")
+}
 
 /// Replaces the function of libibverbs.
 ///
@@ -70,18 +100,20 @@ static POST_SEND: OnceLock<PostSend> = OnceLock::new();
 /// As `ibv_open_device(3)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
-    // SAFETY: the caller is in a library that is linked with libibverbs, which is loaded. The function has this type.
-    let context = unsafe {
-        let library = libc::dlopen(c"libibverbs.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD);
-        let open = libc::dlsym(library, c"ibv_open_device".as_ptr());
-        assert!(!open.is_null(), "libibverbs has ibv_open_device");
-        std::mem::transmute::<*mut libc::c_void, Open>(open)(device)
-    };
-    if lie().is_some() && !context.is_null() {
-        // SAFETY: the context was just opened, and this function has the only pointer to it.
-        let ops = unsafe { &mut (*context).ops };
-        let post_send = ops.post_send.replace(post_send);
-        let _one = POST_SEND.get_or_init(|| post_send.expect("the device sends"));
+    // SAFETY: the function has this type; the caller's contract.
+    let context = unsafe { original::<Open>(c"ibv_open_device")(device) };
+    if context.is_null() {
+        return context;
+    }
+    // SAFETY: the context was just opened, and this function has the only pointer to it.
+    let (ops, profile) = unsafe { (&mut (*context).ops, profile_of(context)) };
+    if lie().is_some() || profile.is_some() {
+        let own = Own {
+            post_send: ops.post_send.replace(post_send).expect("the device sends"),
+            poll_cq: ops.poll_cq.replace(poll_cq).expect("the device completes"),
+            alloc_mw: ops.alloc_mw.replace(alloc_mw),
+        };
+        DEVICES.write().expect("no panic").insert(context as usize, own);
     }
     context
 }
@@ -90,10 +122,11 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
 ///
 /// As `ibv_post_send(3)`.
 unsafe extern "C" fn post_send(qp: *mut ibv_qp, request: *mut ibv_send_wr, refused: *mut *mut ibv_send_wr) -> c_int {
-    let device = POST_SEND.get().expect("a device was opened");
     // SAFETY: by the contract of `ibv_post_send` the request is valid and has `num_sge` places at `sg_list`. This
-    // function changes its copies alone, and `device` is the function of the device that `qp` is on.
+    // function changes its copies alone, and the function of the device is that of the device that `qp` is on.
     unsafe {
+        let device = own((*qp).context).post_send;
+        let profile = profile_of((*qp).context);
         let mut changed = std::ptr::read(request);
         assert!(changed.next.is_null(), "one request at a time");
         let mut places = [ibv_sge {
@@ -106,12 +139,65 @@ unsafe extern "C" fn post_send(qp: *mut ibv_qp, request: *mut ibv_send_wr, refus
             *place = *changed.sg_list.add(index);
         }
         changed.sg_list = places.as_mut_ptr();
-        match falsify(&mut changed, &mut places) {
+        match falsify(&mut changed, &mut places).and_then(|()| limit(profile, &mut changed)) {
             Ok(()) => device(qp, &raw mut changed, refused),
             Err(errno) => {
                 *refused = request;
-                errno
+                if profile.is_some_and(|profile| profile.negates_errors) {
+                    -errno
+                } else {
+                    errno
+                }
             }
+        }
+    }
+}
+
+/// Treats a request as the profile says. Err: the device refuses it.
+fn limit(profile: Option<&Profile>, request: &mut ibv_send_wr) -> Result<(), c_int> {
+    let Some(profile) = profile else { return Ok(()) };
+    let is_of_windows = matches!(
+        request.opcode,
+        ibv_wr_opcode::IBV_WR_BIND_MW | ibv_wr_opcode::IBV_WR_LOCAL_INV
+    );
+    if is_of_windows && profile.windows != Windows::Here {
+        return Err(libc::EINVAL);
+    }
+    if profile.max_sge.is_some_and(|most| request.num_sge > most as c_int) {
+        return Err(libc::EINVAL);
+    }
+    if profile.inline == Inline::Ignored {
+        request.send_flags &= !ibv_send_flags::IBV_SEND_INLINE.0;
+    }
+    Ok(())
+}
+
+/// # Safety
+///
+/// As `ibv_poll_cq(3)`.
+unsafe extern "C" fn poll_cq(queue: *mut ibv_cq, most: c_int, to: *mut ibv_wc) -> c_int {
+    // SAFETY: the caller's contract, and the function of the device that `queue` is on.
+    unsafe {
+        let context = (*queue).context;
+        let at_once = profile_of(context).and_then(|profile| profile.poll);
+        (own(context).poll_cq)(queue, at_once.map_or(most, |poll| most.min(poll)), to)
+    }
+}
+
+/// # Safety
+///
+/// As `ibv_alloc_mw(3)`.
+unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type::Type) -> *mut ibv_mw {
+    // SAFETY: the caller's contract, and the function of the device that `pd` is on.
+    let (device, profile) = unsafe { (own((*pd).context).alloc_mw, profile_of((*pd).context)) };
+    let windows = profile.map(|profile| profile.windows).unwrap_or_default();
+    match (device, windows) {
+        // SAFETY: as above.
+        (Some(alloc), Windows::Here | Windows::Unbindable) => unsafe { alloc(pd, kind) },
+        _ => {
+            // SAFETY: the place of this thread's errno.
+            unsafe { *libc::__errno_location() = libc::EOPNOTSUPP };
+            std::ptr::null_mut()
         }
     }
 }
