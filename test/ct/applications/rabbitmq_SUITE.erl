@@ -7,6 +7,7 @@
 
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
 -export([stops_after_the_doctor/1, quick_start_inside_tls/1]).
+-export([filler_of_a_link_is_named/1]).
 -export([cluster_links_have_data/1, quorum_queues_under_cuts/1, quorum_queues_in_a_triangle/1]).
 
 %% What rabbitmqctl evaluates: the cuts and, with the option compress, the bytes of each link.
@@ -27,6 +28,7 @@ all() ->
         stops_after_the_doctor,
         quick_start_inside_tls,
         cluster_links_have_data,
+        filler_of_a_link_is_named,
         quorum_queues_under_cuts,
         quorum_queues_in_a_triangle
     ].
@@ -178,6 +180,44 @@ answer(Url) ->
     Body.
 
 listens(Application, Key, Port) -> ["-" ++ Application, Key, lists:concat(["[{port,", Port, "}]"])].
+
+%% A client of one broker publishes large messages to a queue of the other one, beside the management
+%% plugin: the client's channel is named first.
+filler_of_a_link_is_named(Config) ->
+    Directory = proplists:get_value(priv_dir, Config),
+    Api = listens("rabbitmq_management", "listener", inet_rdma_test_os:free_port()),
+    R1 = inet_rdma_test_broker:start(Directory, "r1", flags() ++ Api),
+    R2 = inet_rdma_test_broker:start(Directory, "r2", flags()),
+    try
+        ok = inet_rdma_test_broker:join(R2, R1),
+        ok = inet_rdma_test_broker:enable(R1, ["rabbitmq_management"]),
+        ok = inet_rdma_test_queue:publish_large(
+            <<"large">>, inet_rdma_test_broker:amqp(R2), inet_rdma_test_broker:amqp(R1), 60, 1000000
+        ),
+        Peer = maps:get(name, R2),
+        First = [
+            "{ok, #{sent := #{recent := #{total := Total, rows := [First | _]}}}} = "
+            "inet_rdma:top('",
+            Peer,
+            "'), "
+        ],
+        Shown = inet_rdma_test_broker:ctl(R1, ["eval", lists:concat(First ++ ["{Total, First}."])]),
+        ct:pal("~ts~n~ts", [Shown, inet_rdma_test_broker:ctl(R1, ["list_queues", "name", "pid"])]),
+        %% The filler and its target, as the broker knows them.
+        Which = [
+            "#{from := {From, Call}, to := To, percent := Percent} = First, ",
+            "[Queue] = rabbit_amqqueue:list(), ",
+            "{lists:member(From, rabbit_channel:list()), Call, To =:= amqqueue:get_pid(Queue), Percent}."
+        ],
+        Said = inet_rdma_test_broker:ctl(R1, ["eval", lists:concat(First ++ Which)]),
+        {ok, Tokens, _} = erl_scan:string(string:trim(Said) ++ "."),
+        ?assertMatch(
+            {ok, {true, {rabbit_channel, init, 1}, true, Percent}} when Percent > 80,
+            erl_parse:parse_term(Tokens)
+        )
+    after
+        [inet_rdma_test_broker:stop(Broker) || Broker <- [R1, R2]]
+    end.
 
 quorum_queues_under_cuts(Config) ->
     Directory = proplists:get_value(priv_dir, Config),

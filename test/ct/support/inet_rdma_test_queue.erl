@@ -5,7 +5,7 @@
 %% machine has.
 -module(inet_rdma_test_queue).
 
--export([start/3, stop/1]).
+-export([start/3, stop/1, publish_large/5]).
 -export_type([figures/0]).
 
 -type figures() :: #{
@@ -66,6 +66,27 @@ stop(Pid) ->
         {'DOWN', Ref, process, _, Reason} ->
             error({publisher_ended, Reason})
     end.
+
+%% Publishes messages of this size at a broker to a classic queue of another one. Returns when all
+%% are confirmed.
+-spec publish_large(
+    Queue :: binary(), At :: broker(), From :: broker(), Messages :: pos_integer(), pos_integer()
+) -> ok.
+publish_large(Queue, At, From, Messages, Bytes) ->
+    {'queue.declare_ok', Queue, 0, 0} =
+        amqp_channel:call(
+            channel(At), {'queue.declare', 0, Queue, false, true, false, false, false, []}
+        ),
+    Channel = channel(From),
+    {'confirm.select_ok'} = amqp_channel:call(Channel, {'confirm.select', false}),
+    Properties = list_to_tuple(['P_basic' | lists:duplicate(14, undefined)]),
+    Message = {amqp_msg, Properties, binary:copy(<<1>>, Bytes)},
+    _ = [
+        ok = amqp_channel:cast(Channel, {'basic.publish', 0, <<>>, Queue, false, false}, Message)
+     || _ <- lists:seq(1, Messages)
+    ],
+    true = amqp_channel:wait_for_confirms(Channel, 60),
+    ok.
 
 channel({Host, Port}) ->
     {ok, Parameters} = amqp_uri:parse("amqp://" ++ Host ++ ":" ++ integer_to_list(Port)),
