@@ -49,6 +49,13 @@ defmodule InetRdma.TopTest do
     assert length(lines) - length(titles) == 2 * 3 + Enum.count(lines, &(&1 =~ ~r/Finished|Compil|Generated|Blocking/))
   end
 
+  @tag timeout: 600_000
+  test "the senders that fill a link are printed on request", nodes do
+    output = top([nodes.watched, "--cookie-file", nodes.cookie, "--interval", "0.5", "--senders"])
+    assert output =~ ~r/^Node +Direction +Share +Bytes\/s +Operation +From +To$/m
+    assert output =~ ~r/^#{nodes.busy} +received +\d+% +[\d.]+ [KMG]B +spawn_request +<[\d.]+> +none$/m
+  end
+
   test "a link that is suspected, has no path or goes over another node says so" do
     link = %{node: :b@host, fabric: :tcp, state: :up, why: "it is far", bytes_sent: 0, bytes_received: 0}
     link = Map.merge(link, %{packets_sent: 0, packets_received: 0, suspended: false, path_state: :carried})
@@ -86,6 +93,8 @@ defmodule InetRdma.TopTest do
     # Without a sample before it the first table has no rates.
     refute Enum.any?(first, &(&1 =~ "B/s, sent"))
     assert Os.await_line!(port, ~r"\e\[2J\e\[H#{nodes.watched} .*received .*B/s, sent")
+    Port.command(port, "s\n")
+    assert Os.await_line!(port, ~r/^Node +Direction +Share/)
     Port.command(port, "q\n")
     assert {0, _} = Os.await_exit!(port)
   end

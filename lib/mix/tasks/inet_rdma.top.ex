@@ -6,7 +6,7 @@ defmodule Mix.Tasks.InetRdma.Top do
   carried as it is. Busiest first. A link that no path carries at the moment has the state `suspended`, one whose path
   does not answer the state `suspected`.
 
-      mix inet_rdma.top [NODE] [--cookie-file FILE] [--interval SECONDS] [--count TABLES]
+      mix inet_rdma.top [NODE] [--cookie-file FILE] [--interval SECONDS] [--count TABLES] [--senders]
 
   `NODE` is a running node, with inet_rdma in its code path; without a host, one of this host. The task connects to it
   over TCP as a hidden node without a name of its own, as a remote shell does, and leaves it as it is. Without `NODE` it
@@ -14,13 +14,16 @@ defmodule Mix.Tasks.InetRdma.Top do
 
       elixir --erl "-pa EBIN -proto_dist inet_rdma" --sname a -S mix do app.start + inet_rdma.top
 
-  In a terminal the table is drawn again and again until q and Enter are typed. Elsewhere one table is printed.
+  In a terminal the table is drawn again and again until q and Enter are typed; s and Enter show or hide
+  the senders. Elsewhere one table is printed.
 
   ## Options
 
     * `--cookie-file` - a file with the node's cookie, such as a release's `releases/COOKIE`; default: this user's
       `~/.erlang.cookie`. A cookie on a command line could be read by every user of the host
     * `--interval` - seconds between two readings of the links, and so the time that rates are of; default 2
+    * `--senders` - below the links, who fills them: the three heaviest senders with their targets, of the last ten
+      seconds, in each direction of each link
     * `--count` - end after so many tables; default: none in a terminal, elsewhere 1
   """
   use Mix.Task
@@ -29,7 +32,7 @@ defmodule Mix.Tasks.InetRdma.Top do
 
   # Builds the library.
   @requirements ["app.config"]
-  @switches [cookie_file: :string, interval: :float, count: :integer]
+  @switches [cookie_file: :string, interval: :float, count: :integer, senders: :boolean]
 
   @impl Mix.Task
   def run(args) do
@@ -43,8 +46,9 @@ defmodule Mix.Tasks.InetRdma.Top do
 
     node = connect(names, cookie(options[:cookie_file]))
     first = Top.sample!(node)
-    _ = if live, do: start_live(node, first)
-    watch(node, first, interval_ms, live, count)
+    shows = Keyword.get(options, :senders, false)
+    _ = if live, do: start_live(node, first, shows)
+    watch(node, first, %{interval_ms: interval_ms, live: live, senders: shows}, count)
   end
 
   defp cookie(nil), do: nil
@@ -94,37 +98,55 @@ defmodule Mix.Tasks.InetRdma.Top do
   end
 
   # The links at once, without rates; then a reader of the terminal, so that the task can be ended.
-  defp start_live(node, first) do
-    draw(node, first, first)
+  defp start_live(node, first, senders) do
+    draw(table(node, first, first, senders))
     task = self()
     spawn_link(fn -> read_until_q(task) end)
   end
 
   defp read_until_q(task) do
     case IO.gets("") do
-      line when is_binary(line) -> if String.trim(line) == "q", do: send(task, :quit), else: read_until_q(task)
+      line when is_binary(line) -> handle_key(String.trim(line), task)
       _end_of_input -> :ok
     end
   end
 
-  defp watch(_node, _before, _interval_ms, _live, 0), do: :ok
+  defp handle_key("q", task), do: send(task, :quit)
 
-  defp watch(node, before, interval_ms, live, count) do
+  defp handle_key(key, task) do
+    if key == "s", do: send(task, :senders)
+    read_until_q(task)
+  end
+
+  defp watch(_node, _before, _shown, 0), do: :ok
+
+  defp watch(node, before, %{interval_ms: interval_ms, live: live, senders: senders} = shown, count) do
     receive do
       :quit -> :ok
+      :senders -> watch(node, before, %{shown | senders: not senders}, count)
     after
       interval_ms ->
         now = Top.sample!(node)
-        if live, do: draw(node, before, now), else: IO.puts(Top.table(node, before, now))
-        watch(node, now, interval_ms, live, if(count == :infinity, do: count, else: count - 1))
+        table = table(node, before, now, senders)
+        if live, do: draw(table), else: IO.puts(table)
+        watch(node, now, shown, if(count == :infinity, do: count, else: count - 1))
     end
   end
 
+  defp table(node, before, now, senders),
+    do: [Top.table(node, before, now), if(senders, do: Top.senders!(node), else: [])]
+
   # Lines are cut, as one that the terminal wraps moves those below it.
-  defp draw(node, before, now) do
+  defp draw(table) do
     width = with {:error, _} <- :io.columns(), do: {:ok, 160}
-    lines = Top.table(node, before, now) |> IO.iodata_to_binary() |> String.split("\n")
+    lines = table |> IO.iodata_to_binary() |> String.split("\n")
     cut = Enum.map(lines, &String.slice(&1, 0, elem(width, 1)))
-    IO.write([IO.ANSI.clear(), IO.ANSI.home(), Enum.intersperse(cut, "\n"), "\nq and Enter: end\n"])
+
+    IO.write([
+      IO.ANSI.clear(),
+      IO.ANSI.home(),
+      Enum.intersperse(cut, "\n"),
+      "\nq and Enter: end; s and Enter: senders\n"
+    ])
   end
 end
