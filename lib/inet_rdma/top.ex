@@ -42,19 +42,14 @@ defmodule InetRdma.Top do
   end
 
   @doc "Who fills each link of late: the three heaviest in each direction, as `:inet_rdma.top/0` of the node says."
-  @spec senders!(node()) :: iodata()
+  @spec senders!(node()) :: IO.chardata()
   def senders!(node) do
-    rows =
-      for {peer, {:ok, top}} <- :erpc.call(node, :inet_rdma, :top, [], @timeout_ms),
-          peer != node(),
-          direction <- [:sent, :received],
-          row <- Enum.take(top[direction].recent.rows, 3) do
-        [to_string(peer), to_string(direction), "#{row.percent}%", bytes(row.at_most), to_string(row.operation)] ++
-          [IO.chardata_to_string(:inet_rdma_top.text(row.from)), IO.chardata_to_string(:inet_rdma_top.text(row.to))]
-      end
+    tops = :erpc.call(node, :inet_rdma, :top, [], @timeout_ms)
 
-    header = ~w(Node Direction Share Bytes/s Operation From To)
-    ["\n\n", if(rows == [], do: "no link counts its senders\n", else: :inet_rdma_text.table([header | rows], " "))]
+    case :inet_rdma_top.table(Enum.reject(tops, &(elem(&1, 0) == node())), 3) do
+      [] -> "\n\nno link counts its senders\n"
+      table -> ["\n\n", table]
+    end
   rescue
     error in ErlangError -> Mix.raise(reason(node, error.original))
     error -> Mix.raise(reason(node, error))

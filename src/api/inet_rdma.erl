@@ -9,7 +9,8 @@
 -export([send/2, recv/2, recv/3, shutdown/2, close/1]).
 -export([post_send/2, post_recv/2, cancel/2, sendfile/2, sendfile/5]).
 -export([peername/1, sockname/1, port/1, setopts/2, getopts/2, getstat/1, getstat/2, info/0, info/1]).
--export([is_local/1, format_error/1, load_tools/0, i/0, top/0, top/1, history/1, flight_file/0]).
+-export([is_local/1, format_error/1, load_tools/0, i/0, i/1, top/0, top/1, history/1]).
+-export([flight_file/0]).
 -export_type([socket/0, listener/0, address/0, option/0, reason/0, info/0, top/0]).
 
 %% The largest length that a receive can ask for.
@@ -326,6 +327,15 @@ info() ->
 i() ->
     _ = [io:put_chars([Why, "; ", Fix, $\n]) || {Why, Fix} <- [inet_rdma_proto_dist:ignored()]],
     io:put_chars(inet_rdma_info:table(info())).
+
+%% @doc Prints the row of i/0 of the link to a node, and who fills it, in bytes per second of about
+%% the last ten seconds: the ten heaviest of top/1 in each direction.
+-spec i(node()) -> ok.
+i(Node) when is_atom(Node) ->
+    io:put_chars([
+        inet_rdma_info:table([Info || Info <- [info(Node)], Info =/= undefined]),
+        inet_rdma_top:table([{Node, top(Node)}], 10)
+    ]).
 
 %% @doc Facts and counts of one connection, or of that to a node. undefined: closed here, or there
 %% is none. inet_rdma_counts:list/0 has each key with its unit, meaning and the connections that

@@ -80,11 +80,7 @@ tell_full(full, Node, Fabric, #{sent := #{recent := #{total := Total, rows := [F
 tell_full(_Occasion, _Node, _Fabric, _Top) ->
     ok.
 
-share(#{percent := Percent}, Total) -> io_lib:format("~b % of ~ts", [Percent, rate(Total)]).
-
-rate(Bytes) when Bytes >= 10000000 -> io_lib:format("~b MB/s", [Bytes div 1000000]);
-rate(Bytes) when Bytes >= 10000 -> io_lib:format("~b KB/s", [Bytes div 1000]);
-rate(Bytes) -> io_lib:format("~b B/s", [Bytes]).
+share(#{percent := Percent}, Total) -> io_lib:format("~b % of ~ts", [Percent, inet_rdma_top:rate(Total)]).
 
 parties(#{from := From, to := none}) -> inet_rdma_top:text(From);
 parties(#{from := From, to := To}) -> [inet_rdma_top:text(From), " to ", inet_rdma_top:text(To)].

@@ -3,7 +3,7 @@
 %% Internal: use inet_rdma:top/0,1.
 -module(inet_rdma_top).
 
--export([all/0, of_node/1, of_attribution/1, text/1]).
+-export([all/0, of_node/1, of_attribution/1, table/2, text/1, rate/1]).
 -export_type([t/0, direction/0, heaviest/0, row/0, party/0]).
 
 -type t() :: #{sent := direction(), received := direction()}.
@@ -120,6 +120,39 @@ initial_call(Pid) ->
         {{proc_lib, init_p, 5}, {initial_call, Call}} -> Call;
         {Call, _} -> Call
     end.
+
+%% The heaviest rows of late, at most this many in each direction of each link, as a table. Empty: no
+%% link counts its senders, or nothing has gone over them.
+-spec table([{node(), answer()}], Most :: pos_integer()) -> unicode:chardata().
+table(Answers, Most) ->
+    Rows = [
+        [
+            name(Node),
+            name(Direction),
+            [integer_to_list(Percent), $%],
+            rate(Rate),
+            name(Operation),
+            text(From),
+            text(To)
+        ]
+     || {Node, {ok, Top}} <- Answers,
+        Direction <- [sent, received],
+        #{recent := #{rows := Heaviest}} <- [map_get(Direction, Top)],
+        #{percent := Percent, at_most := Rate, operation := Operation, from := From, to := To} <-
+            lists:sublist(Heaviest, Most)
+    ],
+    case Rows of
+        [] -> [];
+        _ -> inet_rdma_text:table([header() | Rows], " ")
+    end.
+
+header() -> ["Node", "Direction", "Share", "Rate", "Operation", "From", "To"].
+
+%% Bytes per second in words.
+-spec rate(non_neg_integer()) -> unicode:chardata().
+rate(Bytes) when Bytes >= 10000000 -> io_lib:format("~b MB/s", [Bytes div 1000000]);
+rate(Bytes) when Bytes >= 10000 -> io_lib:format("~b KB/s", [Bytes div 1000]);
+rate(Bytes) -> io_lib:format("~b B/s", [Bytes]).
 
 %% A party in words.
 -spec text(party()) -> unicode:chardata().

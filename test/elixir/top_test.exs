@@ -52,8 +52,8 @@ defmodule InetRdma.TopTest do
   @tag timeout: 600_000
   test "the senders that fill a link are printed on request", nodes do
     output = top([nodes.watched, "--cookie-file", nodes.cookie, "--interval", "0.5", "--senders"])
-    assert output =~ ~r/^Node +Direction +Share +Bytes\/s +Operation +From +To$/m
-    assert output =~ ~r/^#{nodes.busy} +received +\d+% +[\d.]+ [KMG]B +spawn_request +<[\d.]+> +none$/m
+    assert output =~ ~r/^Node +Direction +Share +Rate +Operation +From +To$/m
+    assert output =~ ~r/^#{nodes.busy} +received +\d+% +\d+ [KM]B\/s +spawn_request +<[\d.]+> +none$/m
   end
 
   test "a link that is suspected, has no path or goes over another node says so" do

@@ -139,7 +139,7 @@ defmodule Mix.Tasks.InetRdma.Top do
   # Lines are cut, as one that the terminal wraps moves those below it.
   defp draw(table) do
     width = with {:error, _} <- :io.columns(), do: {:ok, 160}
-    lines = table |> IO.iodata_to_binary() |> String.split("\n")
+    lines = table |> IO.chardata_to_string() |> String.split("\n")
     cut = Enum.map(lines, &String.slice(&1, 0, elem(width, 1)))
 
     IO.write([

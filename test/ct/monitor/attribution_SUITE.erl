@@ -71,10 +71,22 @@ filler_is_first_in_both_directions(Config) ->
             ct:pal("~p", [Sent]),
             check_first({Filler, filler}, Sent, Filler),
             #{received := Received} = counted(Peer, Node, Filler),
-            check_first(Filler, Received, Filler)
+            check_first(Filler, Received, Filler),
+            check_printed(Node, Peer, Filler)
         end
      || {Node, Peer, Filler} <- [{A, B, hd(Fillers)}, {B, A, lists:last(Fillers)}]
     ].
+
+%% Its row of inet_rdma:i/0, and the rows of top/1.
+check_printed(Node, Peer, Filler) ->
+    Name = name(Peer),
+    Text = call(Node, inet_rdma_test_metrics, printed, [inet_rdma, i, [Name]]),
+    ct:pal("~ts", [Text]),
+    [_Header, Link, _, Filled | _] = string:lexemes(Text, "\n"),
+    ?assertMatch({match, _}, re:run(Link, [atom_to_list(Name), " +(tcp|shm) +up "])),
+    Pid = call(Node, erlang, pid_to_list, [Filler]),
+    Row = [" +sent +[0-9]+% +[0-9]+ [KM]?B/s +reg_send +", Pid, " \\(filler\\) +sink$"],
+    ?assertMatch({match, _}, re:run(Filled, [atom_to_list(Name) | Row])).
 
 check_first(From, #{all := All, recent := Recent, off := none}, Filler) ->
     #{rows := [#{at_least := AtLeast, at_most := AtMost, percent := Percent} = First | _]} = All,
