@@ -218,7 +218,8 @@ answers_of(Words) ->
     ).
 
 %% For scripts: a line each, with name, software device, what is found, words. They are for devices
-%% whose names begin as those of the software device.
+%% whose names begin as those of the software device; without queue pairs for all, as links would go
+%% over another one.
 -spec emulations_text() -> iolist().
 emulations_text() ->
     [
@@ -226,10 +227,13 @@ emulations_text() ->
             Name,
             atom_to_list(Over),
             atom_to_list(Finds),
-            lists:join(",", ["device=" ++ atom_to_list(Over) | Words])
+            lists:join(",", devices(Finds, Over) ++ Words)
         ]) ++ "\n"
      || #{name := Name, over := Over, finds := Finds, words := Words} <- emulations()
     ].
+
+devices(no_rc, _Over) -> [];
+devices(_Finds, Over) -> ["device=" ++ atom_to_list(Over)].
 
 %% The rows of the two tables of docs/HARDWARE.md, one line each: profiles, and facts.
 -spec markdown() -> {Profiles :: [binary()], Facts :: [binary()]}.
