@@ -456,7 +456,8 @@ crashed_node_is_down_while_it_dumps(Config) ->
         }),
         {Prefix, inet_rdma_test_node:alone(Options)}
     end,
-    Dumps = inet_rdma_test_os:endless_dump(proplists:get_value(priv_dir, Config)),
+    %% Not on the host's file system, which may refuse a pipe.
+    Dumps = inet_rdma_test_os:endless_dump("/tmp"),
     [C, D] = inet_rdma_test_node:start_all([Named("c", #{}), Named("d", #{under => Dumps})]),
     ok = inet_rdma_test_node:connect(C, D),
     [ok = inet_rdma_test_link:await(X, Y, verbs) || {X, Y} <- [{C, D}, {D, C}]],
@@ -552,9 +553,13 @@ await_idle(Links) ->
             ]
         ),
         lists:all(
-            fun(#{ring_size_bytes := Ring, pinned_bytes := Pinned}) ->
-                Ring =:= 65536 andalso
-                    Pinned =< 262144
+            fun
+                (#{ring_size_bytes := Ring, pinned_bytes := Pinned}) ->
+                    Ring =:= 65536 andalso
+                        Pinned =< 262144;
+                %% A busy machine may suspect the queue pair; the link comes back to one.
+                (#{fabric := tcp}) ->
+                    false
             end,
             Infos
         )
