@@ -163,9 +163,10 @@ new() ->
 -spec load() -> ok | {error, Why :: binary()}.
 load() ->
     _ =
-        case not has(all) andalso code:get_mode() =:= embedded of
-            true -> persistent_term:put(?LOADED, all);
-            false -> erlang:send_after(?PREPARE_MS, inet_rdma_keeper, prepare_modules)
+        case not has(all) andalso code:get_mode() of
+            false -> ok;
+            embedded -> persistent_term:put(?LOADED, all);
+            interactive -> erlang:send_after(?PREPARE_MS, inet_rdma_keeper, prepare_modules)
         end,
     case load_missing(?START) of
         ok ->
@@ -184,19 +185,20 @@ prepare() ->
 -spec load_and_hold() -> ok.
 load_and_hold() ->
     ok = load_part(link),
-    %% Without inet_rdma_sup there is no table.
-    case has(all) orelse ets:whereis(?HELD) of
-        true -> ok;
-        undefined -> ok;
-        Table -> put_held(Table, read_part(all))
-    end.
+    _ =
+        has(all) orelse
+            begin
+                Codes = read_part(all),
+                with_table(fun() -> ets:insert(?HELD, {all, Codes}) end, false)
+            end,
+    ok.
 
-put_held(Table, Codes) ->
-    try ets:insert(Table, {all, Codes}) of
-        true -> ok
+%% The table ends with the distribution.
+with_table(Function, WithoutTable) ->
+    try
+        Function()
     catch
-        %% The distribution has ended meanwhile.
-        error:badarg -> ok
+        error:badarg -> WithoutTable
     end.
 
 %% What can be read of a part and is not loaded; the log names what cannot. Those of OTP may be
@@ -274,13 +276,7 @@ load_later() ->
     ok.
 
 %% Not the first to ask.
-is_due() ->
-    try
-        not ets:insert_new(?HELD, {is_due, true})
-    catch
-        %% The distribution has ended.
-        error:badarg -> true
-    end.
+is_due() -> with_table(fun() -> not ets:insert_new(?HELD, {is_due, true}) end, true).
 
 -spec load_all() -> ok.
 load_all() -> await_load(all).
@@ -330,24 +326,14 @@ load_now(Part) ->
             begin
                 ok = load_codes(lists:append([codes(Each) || Each <- ?PARTS -- behind(Part)])),
                 persistent_term:put(?LOADED, Part),
-                Part =:= all andalso drop_held()
+                Part =:= all andalso with_table(fun() -> ets:delete(?HELD, all) end, true)
             end,
     ok.
 
 codes(Part) ->
-    try ets:lookup(?HELD, Part) of
+    case with_table(fun() -> ets:lookup(?HELD, Part) end, []) of
         [{Part, Codes}] -> Codes;
         [] -> read_part(Part)
-    catch
-        %% The table ends with the distribution.
-        error:badarg -> read_part(Part)
-    end.
-
-drop_held() ->
-    try
-        ets:delete(?HELD, all)
-    catch
-        error:badarg -> true
     end.
 
 %% This library's modules at once, beside those of OTP. If that fails: one by one.
