@@ -184,7 +184,8 @@ certify: deps build ## certify this host: survival, soak, speed and more, as a r
 	scripts/certify $(ARGS)
 
 test-rabbitmq: ## cut the connections between three RabbitMQ brokers (SECONDS=120; not in `make test-all`)
-	INET_RDMA_RABBITMQ_SECONDS=$(SECONDS) $(MAKE) test-erlang SUITE=rabbitmq_SUITE
+	broker=$${INET_RDMA_RABBITMQ:-$$(scripts/rabbitmq _build/rabbitmq)} && \
+	INET_RDMA_RABBITMQ=$$broker INET_RDMA_RABBITMQ_SECONDS=$(SECONDS) $(MAKE) test-erlang SUITE=rabbitmq_SUITE
 
 # 77: this machine cannot run them, and has said why. With CI=true that is a failure, and not 77.
 otp-sources:
