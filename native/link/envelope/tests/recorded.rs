@@ -16,6 +16,14 @@ const RECORDINGS: &[(&str, &str)] = &[
     // Without SEND_SENDER and EXIT_PAYLOAD.
     ("OTP 27, older operations", include_str!("data/otp27_older.hex")),
     ("OTP 27, no header", include_str!("data/otp27_headless.hex")),
+    ("OTP 28", include_str!("data/otp28.hex")),
+    // Without SEND_SENDER, EXIT_PAYLOAD and ALTACT_SIG.
+    ("OTP 28, older operations", include_str!("data/otp28_older.hex")),
+    ("OTP 28, no header", include_str!("data/otp28_headless.hex")),
+    ("OTP 29", include_str!("data/otp29.hex")),
+    // As for OTP 28.
+    ("OTP 29, older operations", include_str!("data/otp29_older.hex")),
+    ("OTP 29, no header", include_str!("data/otp29_headless.hex")),
 ];
 
 /// Operation, sender, target, as a line of the file has them.
@@ -118,7 +126,7 @@ fn each_signal_of_a_node_is_read() {
 #[test]
 fn the_recordings_have_fragments_and_each_operation_of_their_release() {
     let mut operations = HashMap::new();
-    let mut fragments = 0;
+    let (mut fragments, mut altact_flags) = (0, 0);
     for (_, file) in RECORDINGS {
         for arrow in [">", "<"] {
             let recorded = recorded(file, arrow);
@@ -127,6 +135,11 @@ fn the_recordings_have_fragments_and_each_operation_of_their_release() {
                 .iter()
                 .filter(|(_, packet)| packet.starts_with(&[131, 70]))
                 .count();
+            // The number of ALTACT_SIG_SEND, and its flags.
+            for (_, packet) in &recorded.packets {
+                let flags = packet.windows(4).find(|bytes| bytes.starts_with(&[97, 37, 97]));
+                altact_flags |= flags.map_or(0, |bytes| bytes[3]);
+            }
             recorded
                 .signals
                 .into_keys()
@@ -134,13 +147,11 @@ fn the_recordings_have_fragments_and_each_operation_of_their_release() {
         }
     }
     assert!(fragments > 20, "{fragments}");
+    assert_eq!(altact_flags, 0b1_1111);
     for operation in Operation::ALL {
         use Operation::*;
-        // These VMs send neither NODE_LINK nor a token with EXIT2, and do not know ALTACT_SIG_SEND.
-        let is_missing = matches!(
-            operation,
-            NodeLink | Exit2Tt | PayloadExit2Tt | AltactSigSend | AltactSigExit
-        );
+        // These VMs send neither NODE_LINK nor a token with EXIT2.
+        let is_missing = matches!(operation, NodeLink | Exit2Tt | PayloadExit2Tt);
         if !is_missing && !matches!(operation, Other | Tick) {
             assert!(operations.contains_key(operation.name()), "{operation:?}");
         }

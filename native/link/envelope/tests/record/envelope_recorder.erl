@@ -12,7 +12,7 @@
 
 -export([record/1, node_a/0, node_b/0]).
 %% Called by the nodes.
--export([wait/0]).
+-export([wait/0, give_alias/1]).
 %% As an EPMD module.
 -export([start_link/0, register_node/2, register_node/3, names/1, address_please/3, port_please/2, port_please/3]).
 
@@ -23,6 +23,7 @@
 -define(FLAG_SEND_SENDER, 16#80000).
 -define(FLAG_EXIT_PAYLOAD, 16#400000).
 -define(FLAG_UNLINK_ID, 16#2000000).
+-define(FLAG_ALTACT_SIG, 16#2000000000).
 
 %%% The proxy.
 
@@ -192,9 +193,13 @@ do({hello, From}) ->
 do({send, To, Message}) ->
     send("<", To, Message);
 do({send_alias, Alias, Message}) ->
-    signal("<", alias_send, self(), Alias, fun() -> Alias ! Message end);
-do({alias, From}) ->
-    send("<", From, {alias, alias()});
+    signal("<", alias_operation(), self(), Alias, fun() -> Alias ! Message end);
+do({alias, From, Options}) ->
+    send("<", From, {alias, alias(Options)});
+do({former_alias, From}) ->
+    Alias = alias([priority]),
+    unalias(Alias),
+    send("<", From, {alias, Alias});
 do({concurrently, To, Bytes}) ->
     [spawn_link(fun() -> send("<", To, binary:copy(<<$x>>, Bytes)) end) || _ <- lists:seq(1, 4)],
     ok.
@@ -209,6 +214,7 @@ node_a() ->
     lives(),
     aliases(Agent),
     tokens(Agent),
+    _ = has_altact() andalso priorities(Agent),
     fragments(Agent),
     atoms(Agent),
     %% After the caches have turned over.
@@ -237,6 +243,9 @@ signal(Arrow, Operation, Sender, Target, Send) ->
     Send(),
     ok.
 
+%% ALTACT_SIG_SEND has a flag for it.
+with_token(altact_sig_send) ->
+    altact_sig_send;
 with_token(Operation) ->
     case seq_trace:get_token() of
         [] -> Operation;
@@ -245,6 +254,16 @@ with_token(Operation) ->
 
 %% Whether the nodes have agreed on a flag: of this release, and not cleared.
 has(Flag) -> list_to_integer(os:getenv("RECORDER_CLEARED")) band Flag =:= 0.
+
+%% OTP 28 and later.
+has_altact() ->
+    list_to_integer(erlang:system_info(otp_release)) >= 28 andalso has(?FLAG_ALTACT_SIG).
+
+alias_operation() ->
+    case has_altact() of
+        true -> altact_sig_send;
+        false -> alias_send
+    end.
 
 exit_operation(Operation) ->
     case has(?FLAG_EXIT_PAYLOAD) of
@@ -339,9 +358,15 @@ aliases(Agent) ->
     Alias = alias(),
     ask(Agent, {send_alias, Alias, by_alias}),
     receive by_alias -> ok end,
-    ask(Agent, {alias, self()}),
+    OfAgent = alias_of(Agent, []),
+    signal(">", alias_operation(), self(), OfAgent, fun() -> OfAgent ! message end).
+
+alias_of(Agent, Options) -> alias_by(Agent, {alias, self(), Options}).
+
+alias_by(Agent, Do) ->
+    ask(Agent, Do),
     receive
-        {alias, OfAgent} -> signal(">", alias_send, self(), OfAgent, fun() -> OfAgent ! message end)
+        {alias, Alias} -> Alias
     end.
 
 %% Signals with a token of seq_trace. The agent drops its own.
@@ -351,12 +376,11 @@ tokens(Agent) ->
         seq_trace:set_token(label, 17),
         ok
     end,
-    ask(Agent, {alias, S}),
-    Alias = receive {alias, OfAgent} -> OfAgent end,
+    Alias = alias_of(Agent, []),
     Token(),
     send(">", Agent, message),
     signal(">", reg_send, S, agent, fun() -> {agent, b()} ! message end),
-    signal(">", alias_send, S, Alias, fun() -> Alias ! message end),
+    signal(">", alias_operation(), S, Alias, fun() -> Alias ! message end),
     Killed = spawn_on_b(wait, []),
     Token(),
     exit2(Killed, kill),
@@ -373,6 +397,40 @@ tokens(Agent) ->
     ask(Agent, {send, S, answer}),
     receive answer -> ok end,
     seq_trace:set_token([]).
+
+%% ALTACT_SIG_SEND with each of its flags: to an alias, a name and a pid; a message and an exit signal; with and without
+%% priority; with a token.
+priorities(Agent) ->
+    S = self(),
+    %% A fragmented message with priority ends VMs of OTP 28 and 29 where its alias is in use
+    %% (github.com/erlang/otp/issues/11416).
+    Large = binary:copy(<<$y>>, ?FRAGMENTED_BYTES),
+    Former = alias_by(Agent, {former_alias, S}),
+    Send = fun(Party, To, Message) ->
+        signal(">", altact_sig_send, S, Party, fun() -> erlang:send(To, Message, [priority]) end)
+    end,
+    Exit = fun(To, Reason, Options) ->
+        signal(">", altact_sig_exit, S, To, fun() -> erlang:exit(To, Reason, Options) end)
+    end,
+    Alias = alias_of(Agent, [priority]),
+    Names = [{agent, {agent, b()}}, {'名前', {'名前', b()}}],
+    Targets = [{Alias, Alias}, {Agent, Agent} | Names],
+    [Send(Party, To, message) || {Party, To} <- Targets],
+    [Send(Party, To, Large) || {Party, To} <- [{Former, Former}, {Agent, Agent} | Names]],
+    [
+        begin
+            Process = spawn_on_b(give_alias, [S]),
+            Own = receive {alias, Given} -> Given end,
+            Exit(case By of alias -> Own; pid -> Process end, the_reason, Options)
+        end
+     || {By, Options} <- [{alias, []}, {alias, [priority]}, {pid, [priority]}]
+    ],
+    [Exit(Former, Large, Options) || Options <- [[], [priority]]],
+    seq_trace:set_token(label, 17),
+    [Send(Party, To, message) || {Party, To} <- Targets],
+    seq_trace:set_token([]),
+    ask(Agent, {send, S, answer}),
+    receive answer -> ok end.
 
 fragments(Agent) ->
     S = self(),
@@ -402,6 +460,11 @@ atoms(Agent) ->
 longest() -> list_to_atom(lists:duplicate(255, 16#1D6C0)).
 
 wait() -> receive stop -> ok end.
+
+%% Gives an alias for prioritized signals, and ends by one.
+give_alias(From) ->
+    send("<", From, {alias, alias([priority])}),
+    wait().
 
 %%% Notes.
 
