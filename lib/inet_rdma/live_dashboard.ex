@@ -1,6 +1,6 @@
 defmodule InetRdma.LiveDashboard do
   @moduledoc """
-  A page of the links of a node for Phoenix LiveDashboard, 0.8 or later.
+  A page of the links of a node, and of what fills them, for Phoenix LiveDashboard, 0.8 or later.
 
   inet_rdma does not depend on Phoenix: the page is compiled in the application that uses it.
 
@@ -11,8 +11,9 @@ defmodule InetRdma.LiveDashboard do
       # In the router:
       live_dashboard "/dashboard", additional_pages: [links: MyAppWeb.LinksPage]
 
-  The page shows the node that is chosen in the dashboard, if inet_rdma is in its code path, and has the columns of
-  `:inet_rdma.i/0`.
+  The page shows the node that is chosen in the dashboard, if inet_rdma is in its code path. The table "Links" has the
+  columns of `:inet_rdma.i/0`. The table "Senders" has the heaviest rows of `:inet_rdma.top/0`, of about the last 10 s,
+  in both directions of each link, most bytes per second first. The search is for rows of both tables.
   """
 
   @doc false
@@ -56,22 +57,62 @@ defmodule InetRdma.LiveDashboard do
           <:col field={:via} />
           <:col field={:why} />
         </.live_table>
+        <.live_table
+          id="inet-rdma-senders"
+          dom_id="inet-rdma-senders"
+          page={@page}
+          title="Senders"
+          row_fetcher={&InetRdma.LiveDashboard.fetch_senders/2}
+          rows_name="rows"
+          default_sort_by={:rate}
+        >
+          <:col field={:node} sortable={:asc} />
+          <:col field={:direction} sortable={:asc} />
+          <:col :let={row} field={:percent} header="Share" text_align="right" sortable={:desc}>
+            <%= row.percent %>%
+          </:col>
+          <:col :let={row} field={:rate} text_align="right" sortable={:desc}>
+            <%= format_bytes(row.rate) %>/s
+          </:col>
+          <:col field={:operation} sortable={:asc} />
+          <:col field={:from} />
+          <:col field={:to} />
+        </.live_table>
         """
       end
     end
   end
 
   @doc false
-  # The rows that the table asks for, and how many links there are.
+  # The rows that the table of links asks for, and how many links there are.
   @spec fetch(map(), node()) :: {[map()], non_neg_integer()}
-  def fetch(%{search: search, sort_by: sort_by, sort_dir: sort_dir, limit: limit}, node) do
-    rows = for info <- infos(node), info.node != :undefined, row = row(info), matches?(row, search), do: row
-    {rows |> Enum.sort_by(&Map.fetch!(&1, sort_by), sort_dir) |> Enum.take(limit), length(rows)}
+  def fetch(order, node) do
+    rows = for info <- call(node, :info), info.node != :undefined, do: row(info)
+    ordered(rows, [:node, :fabric, :why], order)
   end
 
-  # A node without the library shows no links.
-  defp infos(node) do
-    :erpc.call(node, :inet_rdma, :info, [], 5_000)
+  @doc false
+  # The rows that the table of senders asks for, and how many there are: none for a link that does not
+  # count its senders.
+  @spec fetch_senders(map(), node()) :: {[map()], non_neg_integer()}
+  def fetch_senders(order, node) do
+    rows =
+      for {peer, {:ok, top}} <- call(node, :top),
+          direction <- [:sent, :received],
+          row <- top[direction].recent.rows,
+          do: sender(peer, direction, row)
+
+    ordered(rows, [:node, :operation, :from, :to], order)
+  end
+
+  defp ordered(rows, searched, %{search: search, sort_by: sort_by, sort_dir: sort_dir, limit: limit}) do
+    found = for row <- rows, matches?(row, searched, search), do: row
+    {found |> Enum.sort_by(&Map.fetch!(&1, sort_by), sort_dir) |> Enum.take(limit), length(found)}
+  end
+
+  # A node without the library, or with one that does not have the function, shows no rows.
+  defp call(node, function) do
+    :erpc.call(node, :inet_rdma, function, [], 5_000)
   catch
     _kind, _reason -> []
   end
@@ -84,6 +125,13 @@ defmodule InetRdma.LiveDashboard do
     @none |> Map.merge(info) |> Map.merge(texts) |> Map.merge(InetRdma.Top.words(info))
   end
 
-  defp matches?(_row, empty) when empty in [nil, ""], do: true
-  defp matches?(row, search), do: Enum.any?([row.node, row.fabric, row.why], &String.contains?(&1, search))
+  # The words of `mix inet_rdma.top --senders`.
+  defp sender(peer, direction, %{percent: percent, at_most: rate, operation: operation, from: from, to: to}) do
+    [node, direction, operation] = Enum.map([peer, direction, operation], &to_string/1)
+    [from, to] = for party <- [from, to], do: to_string(:inet_rdma_top.text(party))
+    %{node: node, direction: direction, percent: percent, rate: rate, operation: operation, from: from, to: to}
+  end
+
+  defp matches?(_row, _fields, empty) when empty in [nil, ""], do: true
+  defp matches?(row, fields, search), do: Enum.any?(fields, &String.contains?(row[&1], search))
 end
