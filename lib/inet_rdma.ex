@@ -180,11 +180,30 @@ defmodule InetRdma do
   def info(%Socket{handle: handle}), do: info_or_nil(handle)
   def info(node) when is_atom(node), do: info_or_nil(node)
 
-  @doc "Who fills the link to a node, as `:inet_rdma.top/1` says: by operation, sender and target."
+  @doc "Prints the links and sockets of this node as a table, in the manner of `:inet.i/0`."
+  @spec i() :: :ok
+  def i, do: :inet_rdma.i()
+
+  @doc """
+  Prints the row of `i/0` of the link to `node`, and the ten heaviest rows of `top/1` in each direction: what fills the
+  link.
+  """
+  @spec i(node()) :: :ok
+  def i(node) when is_atom(node), do: :inet_rdma.i(node)
+
+  @doc """
+  The bytes of the link to `node` by operation, sender and target, in both directions, as `:inet_rdma.top/1` has them.
+
+      {:ok, %{sent: %{recent: %{total: total, rows: [heaviest | _]}}}} = InetRdma.top(:b@host)
+      %{from: from, to: to, operation: operation, percent: percent} = heaviest
+
+  `recent` is in bytes per second, of about the last 10 s. `{:error, :attribution_off}`: the option `attribution` was
+  off when the link came up; `{:error, :other_carrier}`: the peer does not run inet_rdma.
+  """
   @spec top(node()) :: {:ok, :inet_rdma.top()} | {:error, :no_link | :other_carrier | :attribution_off}
   def top(node) when is_atom(node), do: :inet_rdma.top(node)
 
-  @doc "`top/1` of each link of this node."
+  @doc "`top/1` of each link of this node, with the name of the peer."
   @spec top() :: [{node(), {:ok, :inet_rdma.top()} | {:error, :no_link | :other_carrier | :attribution_off}}]
   def top, do: :inet_rdma.top()
 

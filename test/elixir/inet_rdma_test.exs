@@ -5,6 +5,7 @@ defmodule InetRdmaTest do
   alias InetRdma.Test.Os
 
   @timeout_ms 10_000
+  @ebin Path.dirname(to_string(:code.which(:inet_rdma)))
 
   # Both ends of a new connection, in this process.
   defp pair(options \\ []) do
@@ -18,8 +19,7 @@ defmodule InetRdmaTest do
 
   # A node of its own process, which goes with the test.
   defp start_node(more) do
-    ebin = Path.dirname(to_string(:code.which(:inet_rdma)))
-    args = ["-pa", ebin, "-sname", Os.node_name("info"), "-setcookie", "info", "-connect_all", "false"] ++ more
+    args = ["-pa", @ebin, "-sname", Os.node_name("info"), "-setcookie", "info", "-connect_all", "false"] ++ more
     {:ok, peer, node} = :peer.start_link(%{connection: :standard_io, args: Enum.map(args, &to_charlist/1)})
     {peer, node}
   end
@@ -222,6 +222,40 @@ defmodule InetRdmaTest do
     test "an unknown option is refused by name" do
       assert {:error, reason} = InetRdma.listen(0, no_such_option: 1)
       assert inspect(reason) =~ "no_such_option"
+    end
+  end
+
+  describe "of the links between two nodes" do
+    @tag timeout: 600_000
+    test "what fills a link is told and printed" do
+      [name, peer] = for word <- ~w(api_a api_b), do: Os.node_name(word)
+      args = ["-pa", @ebin | Os.node_args(peer, "inet_rdma", "api_cookie")] ++ ["-connect_all", "false"]
+      Os.start!("erl", args ++ ["-eval", "io:format(\"ready~n\")."]) |> Os.await_line!(~r/^ready$/)
+
+      script = """
+      peer = :"#{peer}"
+      {:error, :no_link} = InetRdma.top(peer)
+      true = Node.connect(peer)
+      Process.register(self(), :the_sender)
+      for _ <- 1..20, do: send({:the_target, peer}, :binary.copy("x", 100_000))
+      :pong = :net_adm.ping(peer)
+      {:ok, %{sent: %{all: %{rows: [heaviest | _]}}}} = {:ok, top} = InetRdma.top(peer)
+      %{from: {pid, :the_sender}, to: {:name, :the_target}, operation: :reg_send} = heaviest
+      true = pid == self() and heaviest.percent > 90
+      [{^peer, {:ok, %{sent: _, received: _}}}] = InetRdma.top()
+      {messages, bytes} = top.sent.operations.reg_send
+      true = messages >= 20
+      IO.puts("bytes: \#{bytes}")
+      :ok = InetRdma.i()
+      :ok = InetRdma.i(peer)
+      """
+
+      flags = "-pa #{@ebin} -proto_dist inet_rdma -setcookie api_cookie -connect_all false"
+      output = Os.run!("elixir", ["--erl", flags, "--sname", name, "-e", script])
+      assert [_, bytes] = Regex.run(~r/^bytes: (\d+)$/m, output)
+      assert String.to_integer(bytes) in 2_000_000..2_010_000
+      assert length(Regex.scan(~r/^#{peer} +(tcp|shm) +up /m, output)) == 2
+      assert output =~ ~r/^#{peer} +sent +\d+% +\d+ KB\/s +reg_send +<[\d.]+> \(the_sender\) +the_target$/m
     end
   end
 
