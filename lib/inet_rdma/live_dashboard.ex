@@ -25,6 +25,7 @@ defmodule InetRdma.LiveDashboard do
       @impl true
       def menu_link(_, _), do: {:ok, "Links"}
 
+      # Two tables and no tabs: a refresh does not render the slot of a live_nav_bar again.
       @impl true
       def render(var!(assigns)) do
         ~H"""
