@@ -2,8 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-/// The shortest time between two questions that measure.
-const INTERVAL: Duration = Duration::from_secs(1);
+/// The shortest time between two questions that measure, with packets.
+pub(crate) const WITH_PACKETS: Duration = Duration::from_secs(1);
+/// The same, with ticks. The answer wakes both nodes once more. With ticks each 15 s, the usual interval, each minute
+/// has a question, for the round trips of the last minute.
+pub(crate) const WITH_TICKS: Duration = Duration::from_secs(40);
 
 /// The questions of one link.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -17,12 +20,12 @@ pub(crate) struct Echo {
 }
 
 impl Echo {
-    /// The number to ask with, if it is time and no other question is under way.
+    /// The number to ask with, if this time has passed since the last question, and none is under way.
     #[must_use]
-    pub(crate) fn ask(&mut self, now: Instant) -> Option<u64> {
+    pub(crate) fn ask(&mut self, now: Instant, interval: Duration) -> Option<u64> {
         let is_early = self
             .last
-            .is_some_and(|(_, last)| now.saturating_duration_since(last) < INTERVAL);
+            .is_some_and(|(_, last)| now.saturating_duration_since(last) < interval);
         if is_early { None } else { self.ask_now(now) }
     }
 
@@ -70,18 +73,18 @@ mod tests {
     fn one_question_is_under_way_and_one_asked_in_a_second() {
         let (mut echo, now) = (Echo::default(), Instant::now());
         let trip = Duration::from_micros(70);
-        let number = echo.ask(now).expect("the first");
-        assert_eq!(echo.ask(now + INTERVAL), None, "under way");
+        let number = echo.ask(now, WITH_PACKETS).expect("the first");
+        assert_eq!(echo.ask(now + WITH_PACKETS, WITH_PACKETS), None, "under way");
         assert_eq!(echo.handle_answer(number.wrapping_add(1), now), None, "another number");
         assert_eq!(echo.waited(now + trip), Some(trip));
         assert_eq!(echo.handle_answer(number, now + trip), Some(trip));
         assert_eq!(echo.last_trip(), trip);
-        assert_eq!(echo.ask(now + INTERVAL / 2), None, "early");
-        let second = echo.ask(now + INTERVAL).expect("it is time");
+        assert_eq!(echo.ask(now + WITH_PACKETS / 2, WITH_PACKETS), None, "early");
+        let second = echo.ask(now + WITH_PACKETS, WITH_PACKETS).expect("it is time");
         assert_eq!(second, number + 1);
         echo.forget_question();
         assert_eq!(
-            echo.handle_answer(second, now + INTERVAL),
+            echo.handle_answer(second, now + WITH_PACKETS),
             None,
             "lost with its connection"
         );

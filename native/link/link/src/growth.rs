@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use inet_rdma_session::Memory;
 
+use crate::echo;
 use crate::link::Link;
 use crate::tcp::Reach;
 use crate::work::Work;
@@ -43,7 +44,7 @@ impl<H: AsRef<[u8]>, L: Memory> Link<H, L> {
     /// The question of how long a trip takes goes with bytes that the window may be too small for.
     pub(crate) fn ask_for_window(&mut self, now: Instant) {
         if self.window.grows() {
-            self.ask_round_trip(now);
+            self.ask_round_trip(now, echo::WITH_PACKETS);
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use inet_rdma_paths::{Path, StallChange};
 use inet_rdma_session::{Log, Memory};
 
+use crate::echo;
 use crate::link::Link;
 use crate::notice::Notice;
 use crate::queue_pair::{QueueWritten, Room};
@@ -67,7 +68,7 @@ impl<H: AsRef<[u8]>, L: Memory> Link<H, L> {
 
     /// Decides when the packet of [`Self::append_for_tcp`] is written.
     pub fn handle_appended_for_tcp(&mut self, now: Instant, bytes: usize) {
-        self.ask_round_trip(now);
+        self.ask_round_trip(now, echo::WITH_PACKETS);
         if self.exceeds_gathering(bytes) {
             self.request_transmission();
             return;
@@ -84,8 +85,8 @@ impl<H: AsRef<[u8]>, L: Memory> Link<H, L> {
         }
     }
 
-    pub(crate) fn ask_round_trip(&mut self, now: Instant) {
-        if let Some(number) = self.echo.ask(now) {
+    pub(crate) fn ask_round_trip(&mut self, now: Instant, interval: Duration) {
+        if let Some(number) = self.echo.ask(now, interval) {
             self.session.echo(number);
         }
     }
@@ -344,7 +345,7 @@ impl<H: AsRef<[u8]>, L: Memory> Link<H, L> {
             }
         } else if self.tcp.is_present() {
             self.session.tick();
-            self.ask_round_trip(now);
+            self.ask_round_trip(now, echo::WITH_TICKS);
             // A side that only reads learns by its own questions that nothing of the peer comes.
             self.ask_with_write(now);
             match self.present_tcp() {
