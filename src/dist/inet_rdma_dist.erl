@@ -474,12 +474,13 @@ net_address(Address, Host, Driver) ->
         end,
     #net_address{address = Address, host = Host, protocol = Protocol, family = Driver:family()}.
 
-tick(_Socket) ->
-    ok = inet_rdma_keeper:ticked(),
-    inet_rdma_controller:tick(controller()).
+%% dist_util calls it if this side has sent nothing since the tick before.
+tick(_Socket) -> inet_rdma_controller:tick(controller()).
 
 %% dist_util asks at each tick, to see whether the peer has sent anything.
-getstat(_Socket) -> inet_rdma_controller:getstat(controller()).
+getstat(_Socket) ->
+    ok = inet_rdma_keeper:ticked(),
+    inet_rdma_controller:getstat(controller()).
 
 setopts(Socket, Options) ->
     case kept() of

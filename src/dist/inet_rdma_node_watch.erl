@@ -6,8 +6,8 @@
 %% the link of a hidden node that has connected and offers nothing is recorded and logged when it
 %% has lasted for a while, else only counted.
 %%
-%% The supervisors of the links cannot check: dist_util calls their getstat/1 for queries, too, and
-%% their tick/1 only if this side has sent nothing.
+%% It checks the links when they tick, as inet_rdma_keeper tells it: a timer of its own would wake
+%% schedulers once more in each interval. It has one for a net_kernel that stands still.
 %%
 %% It lives as long as the distribution, under inet_rdma_sup. It may wait for net_kernel. Only the
 %% node's start waits for this process, for a moment.
@@ -23,9 +23,6 @@
 -export([handle/2]).
 
 -include_lib("kernel/include/logger.hrl").
-
-%% Longest time between two checks of net_ticktime, as net_kernel announces no change.
--define(CHECK_MS_MAX, 15000).
 
 %% The node's start waits this long for the recorder. Links that come up before it runs are not in
 %% it.
@@ -43,23 +40,33 @@
 %% A link that ends within this time is only counted, if its node is hidden and offers nothing.
 -define(LASTS_MS, 10000).
 
+%% What is heard of a link goes to the recorder together for so many tick intervals: the writer of
+%% its file wakes for each event.
+-define(HEARD_TICKS, 4).
+
 %% What a link has received, when this count was first seen, in milliseconds of
-%% erlang:monotonic_time/1, and how many checks have seen it since.
+%% erlang:monotonic_time/1, and how many checks have seen it since. recorded: that count and time as
+%% of the last event heard.
 -record(link, {
     controller :: port() | pid(),
     received :: non_neg_integer(),
     since :: integer(),
-    missed = 0 :: non_neg_integer()
+    missed = 0 :: non_neg_integer(),
+    recorded :: {Received :: non_neg_integer(), Since :: integer()}
 }).
 
-%% checked_at: the time of the last check of the links, in milliseconds of erlang:monotonic_time/1.
+%% tick_time: the net_ticktime in force, in seconds. checked_at: the time of the last check of the
+%% links, in milliseconds of erlang:monotonic_time/1. timer: of the next check, if no link ticks
+%% before; none: there was no link.
 %% links: by the names of the peers. silent: peers whose silence is in the log. logged: when a
 %% silence was last logged. plain: peers that have connected without an offer, what carries their
 %% links, and why. new: links that are not recorded yet, by their peers; since when they are up, by
 %% erlang:monotonic_time/0, with a reference for each.
 -record(watch, {
     node :: binary(),
+    tick_time :: pos_integer(),
     checked_at :: integer(),
+    timer = none :: none | reference(),
     links = #{} :: #{binary() => #link{}},
     silent = #{} :: #{binary() => true},
     logged = #{} :: #{binary() => integer()},
@@ -107,9 +114,11 @@ init(Alias, Node, Options) ->
     ok = net_kernel:monitor_nodes(true, [nodedown_reason, {node_type, all}]),
     ok = open(Node, Options),
     Alias ! {Alias, ready},
-    Watch = #watch{node = Node, checked_at = erlang:monotonic_time(millisecond)},
-    ok = check_later(interval_ms(), Watch),
-    inet_rdma_sleeper:run(?MODULE, Watch).
+    inet_rdma_sleeper:run(?MODULE, #watch{
+        node = Node,
+        tick_time = inet_rdma_keeper:known_tick_time(),
+        checked_at = erlang:monotonic_time(millisecond)
+    }).
 
 open(Node, Options) ->
     case inet_rdma_recorder:open(Node, Options) of
@@ -149,10 +158,10 @@ handle({nodeup, Node, Info}, #watch{plain = Plain, new = New} = Watch) when Node
         true ->
             Ref = make_ref(),
             _ = erlang:send_after(?LASTS_MS, self(), {lasts, Name, Ref}),
-            {ok, Watch#watch{new = New#{Name => {Ref, erlang:monotonic_time()}}}};
+            {ok, check_later(Watch#watch{new = New#{Name => {Ref, erlang:monotonic_time()}}})};
         false ->
             ok = came_up(Name, 0, Watch),
-            {ok, Watch}
+            {ok, check_later(Watch)}
     end;
 handle({lasts, Name, Ref}, #watch{new = New} = Watch) ->
     case New of
@@ -173,13 +182,12 @@ handle({nodedown, Node, Info}, #watch{new = New} = Watch) when Node =/= node() -
             })
     end,
     {ok, forget(Name, Watch)};
+handle({ticked, Seconds}, Watch) ->
+    {ok, check_if_due(Watch#watch{tick_time = Seconds})};
+%% No link has ticked. net_ticktime may be another one since.
 handle(check, Watch) ->
-    %% net_ticktime may be another one since the last check.
     ok = inet_rdma_keeper:ticked(),
-    IntervalMs = interval_ms(),
-    Checked = check_if_due(IntervalMs, Watch),
-    ok = check_later(IntervalMs, Checked),
-    {ok, Checked};
+    {ok, check_if_due(Watch#watch{timer = none})};
 %% The flight recorder has news of its file.
 handle({file, News}, Watch) ->
     log(News),
@@ -203,69 +211,95 @@ stopped(Reason, #watch{node = Node}) ->
     inet_rdma_recorder:record(stop, Node, #{cause => Reason}),
     stop.
 
-%% When the next tick interval of net_kernel is over, or earlier, as net_ticktime may become
-%% shorter.
-check_later(IntervalMs, #watch{checked_at = CheckedAt}) ->
-    LeftMs = CheckedAt + IntervalMs - erlang:monotonic_time(millisecond),
-    _ = erlang:send_after(max(1, min(?CHECK_MS_MAX, LeftMs)), self(), check),
-    ok.
+%% When the ticks of the next interval are late.
+check_later(#watch{timer = none} = Watch) ->
+    Watch#watch{timer = erlang:send_after(interval_ms(Watch) * 5 div 4, self(), check)};
+check_later(Watch) ->
+    Watch.
 
-%% With the bounds that net_kernel has for net_tickintensity.
-interval_ms() ->
+%% net_kernel's tick interval, with its bounds of net_tickintensity.
+interval_ms(#watch{tick_time = Seconds}) ->
     Intensity =
         case application:get_env(kernel, net_tickintensity) of
             {ok, Set} when is_integer(Set) -> max(4, min(1000, Set));
             _ -> 4
         end,
-    max(1, inet_rdma_keeper:known_tick_time() * 1000 div Intensity).
+    max(1, Seconds * 1000 div Intensity).
 
-check_if_due(IntervalMs, #watch{checked_at = CheckedAt} = Watch) ->
+%% Ticks may come a little early.
+check_if_due(#watch{checked_at = CheckedAt} = Watch) ->
     Now = erlang:monotonic_time(millisecond),
-    case Now - CheckedAt >= IntervalMs of
-        true -> check(Now, Watch#watch{checked_at = Now});
-        false -> Watch
+    case Now - CheckedAt >= interval_ms(Watch) * 3 div 4 of
+        true -> check(Now, stop_timer(Watch#watch{checked_at = Now}));
+        false -> check_later(Watch)
     end.
 
-check(Now, #watch{plain = Plain} = Watch) ->
-    ok = inet_rdma_modules:load_all(),
-    %% A link may have failed before the VM knew it.
-    Present = Watch#watch{
-        plain = maps:with([Node || #{node := Node} <- inet_rdma_links:all()], Plain)
-    },
-    lists:foldl(
-        fun(Counted, Before) -> check(Counted, Now, Before) end, Present, inet_rdma_info:received()
-    ).
+stop_timer(#watch{timer = none} = Watch) ->
+    Watch;
+stop_timer(#watch{timer = Timer} = Watch) ->
+    _ = erlang:cancel_timer(Timer),
+    Watch#watch{timer = none}.
 
-check({Node, Controller, Received}, Now, #watch{links = Links} = Watch) ->
-    New = #link{controller = Controller, received = Received, since = Now},
+check(Now, #watch{plain = Plain} = Watch) ->
+    case erlang:system_info(dist_ctrl) of
+        [] ->
+            Watch;
+        [_ | _] ->
+            ok = inet_rdma_modules:load_all(),
+            %% A link may have failed before the VM knew it.
+            Present = maps:with([Node || #{node := Node} <- inet_rdma_links:all()], Plain),
+            check_later(
+                lists:foldl(
+                    fun(Link, Before) -> check_link(Link, Now, Before) end,
+                    Watch#watch{plain = Present},
+                    inet_rdma_info:received()
+                )
+            )
+    end.
+
+check_link({Node, Controller, Received}, Now, #watch{links = Links} = Watch) ->
     case Links of
-        #{
-            Node := #link{
-                controller = Controller, received = Received, since = Since, missed = Missed
-            } = Silent
-        } ->
+        #{Node := #link{controller = Controller, received = Received} = Silent} ->
+            #link{since = Since, missed = Missed} = Silent,
             inet_rdma_recorder:tick(missed, Node, Controller, Now - Since, 0),
             warn(Node, Now - Since, Now, Watch#watch{
                 links = Links#{Node := Silent#link{missed = Missed + 1}}
             });
-        #{Node := #link{controller = Controller, received = Before, since = Since}} ->
-            %% OTP's driver counts in 32 bits.
-            inet_rdma_recorder:tick(
-                heard, Node, Controller, Now - Since, max(0, Received - Before)
-            ),
-            heard(Node, Now - Since, Watch#watch{links = Links#{Node := New}});
+        #{Node := #link{controller = Controller, since = Since} = Before} ->
+            Link = record_heard(Node, Now, interval_ms(Watch), Before#link{
+                received = Received, since = Now
+            }),
+            heard(Node, Now - Since, Watch#watch{links = Links#{Node := Link}});
         #{} ->
-            Watch#watch{links = Links#{Node => New}}
+            Link = #link{
+                controller = Controller,
+                received = Received,
+                since = Now,
+                recorded = {Received, Now}
+            },
+            Watch#watch{links = Links#{Node => Link}}
+    end.
+
+record_heard(Node, Now, IntervalMs, #link{missed = Missed, recorded = {Before, Since}} = Link) ->
+    case Missed > 0 orelse Now - Since >= (2 * ?HEARD_TICKS - 1) * IntervalMs div 2 of
+        true ->
+            #link{controller = Controller, received = Received} = Link,
+            %% OTP's driver counts in 32 bits.
+            Packets = max(0, Received - Before),
+            inet_rdma_recorder:tick(heard, Node, Controller, Now - Since, Packets),
+            Link#link{missed = 0, recorded = {Received, Now}};
+        false ->
+            Link
     end.
 
 %% Once for each silence.
 warn(Node, _Ms, _Now, #watch{silent = Silent} = Watch) when is_map_key(Node, Silent) ->
     Watch;
-warn(Node, Ms, Now, #watch{links = Links, silent = Silent, logged = Logged} = Watch) ->
+warn(Node, Ms, Now, #watch{tick_time = Seconds, links = Links, silent = Silent} = Watch) ->
     #{Node := #link{missed = Missed}} = Links,
-    Seconds = inet_rdma_keeper:known_tick_time(),
     %% One check alone may be late, as this node was paused.
     IsLong = Missed > 1 andalso Ms >= max(?SILENT_MS_MIN, Seconds * 500),
+    #watch{logged = Logged} = Watch,
     case Logged of
         #{Node := Last} when Now - Last < ?LOGGED_MS ->
             Watch;

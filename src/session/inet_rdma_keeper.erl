@@ -1,7 +1,8 @@
 %% Removes the rows of links and sessions (inet_rdma_links) that have ended: it monitors their
-%% supervisors and ports. Asks net_kernel for net_ticktime at the ticks of links, and tells the
-%% guards of sessions when it has changed, as net_kernel announces no change. Has modules loaded
-%% when inet_rdma_modules says.
+%% supervisors and ports. Has inet_rdma_node_watch look at the links when they tick: what a node does
+%% at each tick is done at once, as a further wake-up of the schedulers costs more than all of it.
+%% Asks net_kernel for net_ticktime at each fourth tick, as net_kernel announces no change, and tells
+%% the guards of sessions. Has modules loaded when inet_rdma_modules says.
 %%
 %% A row is written before this process gets the message about it. One that is started again after
 %% its death reads the tables, so it misses none.
@@ -14,27 +15,35 @@
 -export([init/0]).
 -export([handle/2]).
 
-%% Links tick at the same time: the shortest time between two checks of net_ticktime.
--define(CHECK_MS, 1000).
-%% How long a caller of tick_time/0 waits for net_kernel.
+%% Links tick at the same time: the shortest time between two messages about it. net_kernel's
+%% shortest tick interval is 250 ms.
+-define(PAUSE_MS, 100).
+%% How long a caller of tick_time/1 waits for net_kernel.
 -define(ANSWER_MS, 1000).
 %% Where the tick time is not known: kernel's default, in seconds.
 -define(TICK_TIME, 60).
 
-%% watched: the rows by their processes and ports. tick_time: in seconds; 0: not known yet.
-%% checked_at: when that was asked for, in milliseconds of erlang:monotonic_time/1; none: never.
+%% net_kernel is asked at the first of so many ticks.
+-define(ASK_TICKS, 4).
+
+%% watched: the rows by their processes and ports. tick_time: the net_ticktime in force, in seconds.
+%% ticks: modulo ASK_TICKS.
 -record(keeper, {
     watched = #{} :: #{pid() | port() => inet_rdma_links:key()},
-    tick_time = 0 :: non_neg_integer(),
-    checked_at = none :: integer() | none
+    tick_time = ?TICK_TIME :: pos_integer(),
+    ticks = 0 :: non_neg_integer()
 }).
 
 -spec start_link() -> {ok, pid()} | {error, term()}.
 start_link() -> proc_lib:start_link(?MODULE, init, []).
 
-%% A link has ticked: net_ticktime may be another one since the last time.
+%% A link has ticked.
 -spec ticked() -> ok.
-ticked() -> inet_rdma_sleeper:tell(?MODULE, ticked).
+ticked() ->
+    case inet_rdma_links:is_due({<<>>, 0, tick}, ?PAUSE_MS) of
+        true -> inet_rdma_sleeper:tell(?MODULE, ticked);
+        false -> ok
+    end.
 
 -spec init() -> no_return().
 init() ->
@@ -59,12 +68,10 @@ handle({'DOWN', _Ref, _Type, Owner, _Reason}, #keeper{watched = Watched} = Keepe
     %% Last: a fact that is set meanwhile finds the session's row gone, or is removed here.
     _ = [ok = inet_rdma_detours:forget(Name) || {session, Name} <- [Key]],
     {ok, Keeper#keeper{watched = Others}};
-handle(ticked, #keeper{checked_at = CheckedAt} = Keeper) ->
-    Now = erlang:monotonic_time(millisecond),
-    case is_integer(CheckedAt) andalso Now - CheckedAt < ?CHECK_MS of
-        true -> {ok, Keeper};
-        false -> {ok, check_tick_time(Keeper#keeper{checked_at = Now})}
-    end;
+handle(ticked, #keeper{ticks = Ticks} = Keeper) ->
+    #keeper{tick_time = Seconds} = Next = ask_if_due(Keeper),
+    ok = inet_rdma_sleeper:tell(inet_rdma_node_watch, {ticked, Seconds}),
+    {ok, Next#keeper{ticks = (Ticks + 1) rem ?ASK_TICKS}};
 handle(prepare_modules, Keeper) ->
     ok = inet_rdma_modules:prepare(),
     {ok, Keeper};
@@ -86,32 +93,22 @@ add(Owner, Key, #keeper{watched = Watched} = Keeper) ->
     ),
     Keeper#keeper{watched = Watched#{Owner => Key}}.
 
-%% Waits for net_kernel, for a while.
-check_tick_time(#keeper{tick_time = Before} = Keeper) ->
-    case tick_time() of
-        0 ->
-            Keeper;
-        Before ->
-            Keeper;
-        Seconds ->
-            _ = [Guard ! {tick_time, Seconds} || Guard <- inet_rdma_links:guards()],
-            Keeper#keeper{tick_time = Seconds}
-    end.
+ask_if_due(#keeper{ticks = 0, tick_time = Before} = Keeper) ->
+    Seconds = tick_time(Before),
+    _ = [Guard ! {tick_time, Seconds} || Seconds =/= Before, Guard <- inet_rdma_links:guards()],
+    Keeper#keeper{tick_time = Seconds};
+ask_if_due(Keeper) ->
+    Keeper.
 
-%% As tick_time/0, and kernel's default where that is not known.
+%% The net_ticktime in force, in seconds.
 -spec known_tick_time() -> pos_integer().
-known_tick_time() ->
-    case tick_time() of
-        0 -> ?TICK_TIME;
-        Seconds -> Seconds
-    end.
+known_tick_time() -> tick_time(?TICK_TIME).
 
-%% The net_ticktime in force, in seconds. 0: not known, as net_kernel is about to end, or does not
-%% answer in time: it may wait for a name server.
--spec tick_time() -> non_neg_integer().
-tick_time() ->
+%% Unknown: the answer if net_kernel is about to end, or does not answer in time, as it may wait for
+%% a name server.
+tick_time(Unknown) ->
     case inet_rdma_bounded:call(net_kernel, get_net_ticktime, [], ?ANSWER_MS) of
         {ok, {ongoing_change_to, Seconds}} -> Seconds;
         {ok, Seconds} when is_integer(Seconds) -> Seconds;
-        _ -> 0
+        _ -> Unknown
     end.

@@ -86,7 +86,7 @@
 }.
 
 %% What has failed, by node and VM: a fabric, or a detour over this neighbour to that node; or the
-%% subject of a log line (is_due/2). A device has the place of the node in its log lines.
+%% subject of is_due/2. A device has the place of the node in its log lines.
 -type target() :: {
     NodeOrDevice :: binary(),
     Instance :: integer(),
@@ -299,7 +299,7 @@ failure(Target) ->
         _ -> none
     end.
 
-%% True once in this time for the same subject: for a log line that many events would repeat.
+%% True once in this time for the same subject: for what many events would repeat, as a log line.
 -spec is_due(Subject :: target(), PauseMs :: pos_integer()) -> boolean().
 is_due(Subject, PauseMs) -> failure(Subject) =:= none andalso failed(Subject, <<>>, PauseMs) =:= ok.
 
