@@ -104,7 +104,7 @@
     | posix().
 
 %% What the self-test of a queue pair tries.
--type tried() :: inline | gather | windows | immediates | writes | sends.
+-type tried() :: inline | gather | windows | immediates | writes | sends | reads.
 
 %% How the peer broke the rules of the protocol or of a fabric. The numbers are those that the peer
 %% sent, then those that are allowed.
@@ -499,7 +499,8 @@ tried(gather) -> "bytes of two places";
 tried(windows) -> "memory windows";
 tried(immediates) -> "immediates";
 tried(writes) -> "writes";
-tried(sends) -> "sends".
+tried(sends) -> "sends";
+tried(reads) -> "reads of nothing".
 
 message({message_length, Got, Due}) ->
     io("a message of ~b bytes where ~b were due", [Got, Due]);

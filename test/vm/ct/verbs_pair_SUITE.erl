@@ -66,6 +66,8 @@ groups() ->
         tcp_connection_cut,
         a_queue_pair_carries_while_tcp_is_blocked,
         devices_cut_off,
+        device_that_does_not_answer,
+        cut_while_senders_wait,
         killed_and_back,
         devices_beside_the_nodes_network,
         tls_hides_what_is_said
@@ -74,7 +76,7 @@ groups() ->
     %% to connect, for rping as for nodes, until it is made again. There is no guest 2 after the
     %% last.
     [
-        {rxe, [], Cases ++ [device_that_does_not_answer, cut_while_senders_wait]},
+        {rxe, [], Cases},
         {siw, [], Cases ++ [interface_down_and_up, guest_2_loses_power]}
     ].
 

@@ -270,12 +270,15 @@ pub enum Tried {
     /// Sends.
     #[error("sends")]
     Sends,
+    /// Reads of no bytes, by which the peer's device answers over iWARP.
+    #[error("reads of nothing")]
+    Reads,
 }
 
 impl Tried {
     /// True: a connection can do without.
     pub fn is_avoidable(self) -> bool {
-        matches!(self, Tried::Inline | Tried::Gather | Tried::Windows)
+        matches!(self, Tried::Inline | Tried::Gather | Tried::Windows | Tried::Reads)
     }
 
     /// Its name in a reason.
@@ -287,6 +290,7 @@ impl Tried {
             Tried::Immediates => "immediates",
             Tried::Writes => "writes",
             Tried::Sends => "sends",
+            Tried::Reads => "reads",
         }
     }
 }

@@ -307,8 +307,8 @@ pub trait QueuePair: Send + Sync {
 /// The result of [`QueuePair::ask`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// The fabric has no device that could be asked, the transport's completions say nothing of the peer, or the
-    /// connection has ended.
+    /// The fabric has no device that could be asked, the device fails the requests that ask, or the connection has
+    /// ended.
     NotAsked,
     /// The peer's device has answered since the last call, or was not asked before.
     Arrived,

@@ -22,7 +22,7 @@ use crate::network;
 use crate::receiving::{Fault, Inlet, ReceiveQueue};
 use crate::refusal::failed_call;
 use crate::registration::Registration;
-use crate::sending::{Outlet, SendQueue};
+use crate::sending::{Outlet, Question, SendQueue};
 use crate::windows::WindowAreas;
 
 /// 0.64 ms between two tries to send when the peer has no receive posted. The default, 0, means 655 ms.
@@ -190,6 +190,15 @@ impl Connection {
 
     pub(crate) fn has_immediates(&self) -> bool {
         self.transport == Transport::InfiniBand
+    }
+
+    /// How the peer's device is asked for an answer.
+    pub(crate) fn question(&self) -> Question {
+        match self.transport {
+            Transport::InfiniBand => Question::Write,
+            Transport::Iwarp if self.traits.reads => Question::Read,
+            Transport::Iwarp => Question::None,
+        }
     }
 
     /// Whether the connection takes no further requests. Asks the device.

@@ -25,6 +25,8 @@ pub(crate) struct Traits {
     pub(crate) sends_inline: bool,
     /// One work request takes bytes of two places.
     pub(crate) gathers: bool,
+    /// A read of no bytes completes when the peer's device has answered it.
+    pub(crate) reads: bool,
 }
 
 static KNOWN: Mutex<Known> = Mutex::new(Known::new());
@@ -95,6 +97,7 @@ impl Known {
             has_windows: claimed.has_windows && !failed.contains(&Tried::Windows),
             sends_inline: claimed.sends_inline && !failed.contains(&Tried::Inline),
             gathers: claimed.gathers && !failed.contains(&Tried::Gather),
+            reads: claimed.reads && !failed.contains(&Tried::Reads),
             ..claimed
         }
     }
@@ -120,6 +123,7 @@ impl Known {
             takes_rnr_timer: !is_mana,
             sends_inline: !is_mana,
             gathers: true,
+            reads: true,
         };
         // A device whose windows are used up has some again later.
         if tried != Err(libc::ENOMEM) {
@@ -195,9 +199,13 @@ mod tests {
             [(false, true, false), (true, true, true), (false, true, false)]
         );
         known.switch_off("a".to_owned(), Tried::Inline);
+        known.switch_off("a".to_owned(), Tried::Reads);
         let traits = known.traits("a".to_owned(), true, || Ok(()), no_driver);
-        assert!(!traits.sends_inline);
-        assert_eq!(known.without("a"), [Tried::Inline, Tried::Gather, Tried::Windows]);
+        assert!(!traits.sends_inline && !traits.reads);
+        assert_eq!(
+            known.without("a"),
+            [Tried::Inline, Tried::Gather, Tried::Windows, Tried::Reads]
+        );
         assert_eq!(known.without("b"), []);
     }
 

@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use inet_rdma_fabric::{
-    Answer, Capabilities, Completion, Counts, Exposer, FabricError, FabricName, Memory, Misbehaviour, QueuePair,
-    Transport, Tried, WriteRoom,
+    Answer, Capabilities, Completion, Counts, Exposer, FabricError, FabricName, Memory, Misbehaviour, QueuePair, Tried,
+    WriteRoom,
 };
 use inet_rdma_stream::{CONTROL_BYTES, Hello, Notice, RemoteAddress};
 use inet_rdma_verbs::memory::Access;
@@ -18,7 +18,7 @@ use crate::connection::Connection;
 use crate::devices;
 use crate::exposer::VerbsExposer;
 use crate::gather::{self, Inline};
-use crate::sending::SendQueue;
+use crate::sending::{Question, SendQueue};
 use crate::teardown;
 
 /// See the module's description. Its resources are destroyed when all that was posted is sent.
@@ -209,12 +209,12 @@ impl QueuePair for VerbsQueuePair {
     }
 
     fn ask(&self) -> Answer {
-        // Over iWARP a write is complete when this side's device has taken it: that tells nothing of the peer.
-        if self.capabilities.transport != Transport::InfiniBand || self.connection.is_closed() {
+        let question = self.connection.question();
+        if question == Question::None || self.connection.is_closed() {
             return Answer::NotAsked;
         }
         self.connection
-            .with_sending(|sending, outlet| sending.ask(outlet, self.peer.ring))
+            .with_sending(|sending, outlet| sending.ask(outlet, question, self.peer.ring))
     }
 
     fn disconnect(&self) {

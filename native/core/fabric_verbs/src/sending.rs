@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use inet_rdma_fabric::{Counts, FabricError, WindowState};
+use inet_rdma_fabric::{Counts, FabricError, Tried, WindowState};
 use inet_rdma_stream::{CONTROL_BYTES, Notice, RemoteAddress};
 use inet_rdma_verbs::cq::{Completion, CompletionQueue, Failure};
 use inet_rdma_verbs::memory::MemoryRegion;
@@ -40,6 +40,10 @@ pub(crate) struct SendQueue {
     done_when_asked: u64,
     /// The last request of [`Self::ask`].
     asked: u64,
+    /// Whether the last [`Self::ask`] has left a request under way.
+    is_asked: bool,
+    /// Whether the last request of [`Self::ask`] is complete. siw completes later requests before a read.
+    is_answered: bool,
     /// An end marker for which the queue had no place.
     marker_due: Option<RemoteAddress>,
     /// The first failure, with the number of its request.
@@ -56,6 +60,28 @@ pub(crate) struct Outlet<'a> {
     pub(crate) slots_offset: usize,
     pub(crate) entries: u32,
     pub(crate) transport: Transport,
+}
+
+/// How the peer's device is asked for an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Question {
+    /// A write of no bytes: it is complete when the peer's device has acknowledged it.
+    Write,
+    /// A read of no bytes. Over iWARP a write is complete when this side's device has taken it, which tells nothing of
+    /// the peer.
+    Read,
+    /// Not at all: the device has failed reads.
+    None,
+}
+
+impl Question {
+    /// What fails if it fails.
+    pub(crate) fn tries(self) -> Tried {
+        match self {
+            Question::Write | Question::None => Tried::Writes,
+            Question::Read => Tried::Reads,
+        }
+    }
 }
 
 pub(crate) struct Staged {
@@ -78,6 +104,8 @@ impl SendQueue {
             starved: false,
             done_when_asked: 0,
             asked: 0,
+            is_asked: false,
+            is_answered: true,
             marker_due: None,
             failed: None,
             counts: Counts::default(),
@@ -298,6 +326,7 @@ impl SendQueue {
             for completion in &batch[..taken] {
                 match completion.check() {
                     Ok(()) => {
+                        self.is_answered |= completion.id() == self.asked;
                         self.ledger.complete(completion.id());
                         self.settle_windows(completion.id(), WindowState::Closed);
                     }

@@ -205,11 +205,12 @@ impl Trial {
 
     fn post(&mut self, connection: &Connection, step: Step) -> Result<(), FabricError> {
         let cell = self.window.as_ref().and_then(|window| window.area.cells().first());
+        let question = connection.question();
         let (tries, whose) = match &step {
             Step::Open | Step::Close => (Tried::Windows, Whose::Own),
             Step::Piece(Piece::Window, ..) => (Tried::Windows, Whose::Peers),
             Step::Piece(piece, ..) => (tried(*piece), Whose::Own),
-            Step::Question(_) => (Tried::Writes, Whose::Own),
+            Step::Question(_) => (question.tries(), Whose::Own),
             Step::Report(_) => (Tried::Sends, Whose::Own),
         };
         // The notice is a request of its own where it is no immediate.
@@ -230,7 +231,7 @@ impl Trial {
             }
             (Step::Open | Step::Close, None) => Ok(()),
             (Step::Piece(piece, target, bytes), _) => sending.post_piece(outlet, piece, &bytes, target),
-            (Step::Question(target), _) => sending.post_question(outlet, target),
+            (Step::Question(target), _) => sending.post_question(outlet, question, target),
             (Step::Report(report), _) => sending.post_report(outlet, &report.emit()),
         });
         let last = connection.with_sending(|sending, _| sending.last_posted());

@@ -7,13 +7,14 @@ use inet_rdma_stream::{CONTROL_BYTES, RemoteAddress};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Faults(u8);
 
-const ALL: [Tried; 6] = [
+const ALL: [Tried; 7] = [
     Tried::Inline,
     Tried::Gather,
     Tried::Windows,
     Tried::Immediates,
     Tried::Writes,
     Tried::Sends,
+    Tried::Reads,
 ];
 
 impl Faults {
@@ -47,6 +48,7 @@ impl Faults {
             Tried::Immediates => 8,
             Tried::Writes => 16,
             Tried::Sends => 32,
+            Tried::Reads => 64,
         }
     }
 }

@@ -49,6 +49,8 @@ enum Lie {
     WritesChanged,
     /// There is never memory for a send that is not inline.
     SendsRefused,
+    /// Reads are refused.
+    ReadsRefused,
 }
 
 fn lie() -> Option<Lie> {
@@ -66,6 +68,7 @@ fn lie() -> Option<Lie> {
             "windows_stay" => Lie::WindowsStay,
             "writes_changed" => Lie::WritesChanged,
             "sends_refused" => Lie::SendsRefused,
+            "reads_refused" => Lie::ReadsRefused,
             other => panic!("LYING_DEVICE={other}: no such lie"),
         };
         Some(lie)
@@ -225,6 +228,7 @@ fn falsify(request: &mut ibv_send_wr, places: &mut [ibv_sge; 2]) -> Result<(), c
             request.opcode = ibv_wr_opcode::IBV_WR_RDMA_WRITE;
         }
         Some(Lie::WindowsRefused) if request.opcode == ibv_wr_opcode::IBV_WR_BIND_MW => return Err(libc::EOPNOTSUPP),
+        Some(Lie::ReadsRefused) if request.opcode == ibv_wr_opcode::IBV_WR_RDMA_READ => return Err(libc::EOPNOTSUPP),
         Some(Lie::WindowsUnbound) if request.opcode == ibv_wr_opcode::IBV_WR_BIND_MW => do_nothing(request),
         Some(Lie::WindowsStay) if request.opcode == ibv_wr_opcode::IBV_WR_LOCAL_INV => do_nothing(request),
         Some(Lie::WritesChanged) if is_write && !is_inline => {

@@ -138,7 +138,7 @@ fn parameters(private_data: &[u8]) -> Result<rdma_conn_param, VerbsError> {
     Ok(rdma_conn_param {
         private_data: private_data.as_ptr().cast(),
         private_data_len: u8::try_from(private_data.len()).map_err(|_| VerbsError::of("connecting", libc::EINVAL))?,
-        // Reads are not used; some devices want one for the first message of a connection.
+        // One read at a time asks the peer's device over iWARP; some want one for the first message of a connection.
         responder_resources: 1,
         initiator_depth: 1,
         flow_control: 0,

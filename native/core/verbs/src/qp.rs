@@ -61,6 +61,13 @@ pub enum Operation {
         /// The number that a receive of the peer gets; None: the write uses no receive. InfiniBand and RoCE only.
         immediate: Option<u32>,
     },
+    /// A read of the peer's memory. iWARP devices want one element, also where no byte is read.
+    Read {
+        /// The key of the peer's memory region.
+        key: u32,
+        /// The source in the peer's address space.
+        address: u64,
+    },
 }
 
 /// A queue pair.
@@ -234,22 +241,30 @@ impl QueuePair {
             }
         };
         request.sg_list = sges.as_mut_ptr();
-        if let Operation::Write {
-            key,
-            address,
-            immediate,
-        } = operation
-        {
-            request.wr = wr_t {
-                rdma: rdma_t {
-                    remote_addr: address,
-                    rkey: key,
-                },
-            };
-            request.opcode = ibv_wr_opcode::IBV_WR_RDMA_WRITE;
-            if let Some(word) = immediate {
-                request.opcode = ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM;
-                request.imm_data_invalidated_rkey_union = imm_data_invalidated_rkey_union_t { imm_data: word.to_be() };
+        let at = |address, key| wr_t {
+            rdma: rdma_t {
+                remote_addr: address,
+                rkey: key,
+            },
+        };
+        match operation {
+            Operation::Send => {}
+            Operation::Write {
+                key,
+                address,
+                immediate,
+            } => {
+                request.wr = at(address, key);
+                request.opcode = ibv_wr_opcode::IBV_WR_RDMA_WRITE;
+                if let Some(word) = immediate {
+                    request.opcode = ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM;
+                    request.imm_data_invalidated_rkey_union =
+                        imm_data_invalidated_rkey_union_t { imm_data: word.to_be() };
+                }
+            }
+            Operation::Read { key, address } => {
+                request.wr = at(address, key);
+                request.opcode = ibv_wr_opcode::IBV_WR_RDMA_READ;
             }
         }
         self.post_request(&mut request, "posting a send")

@@ -4,7 +4,7 @@ use inet_rdma_fabric::FabricError;
 use inet_rdma_stream::{CONTROL_BYTES, RemoteAddress};
 use inet_rdma_verbs::qp::{Operation, Source};
 
-use super::{Outlet, SendQueue, fill_slot, key_of};
+use super::{Outlet, Question, SendQueue, fill_slot, key_of};
 use crate::trial_report::Piece;
 
 impl SendQueue {
@@ -74,14 +74,15 @@ impl SendQueue {
         self.post(outlet, posted, Operation::Send, Source::Region(&sge))
     }
 
-    /// Posts a write of no bytes, as [`Self::ask`] does.
-    pub(crate) fn post_question(&mut self, outlet: &Outlet<'_>, target: RemoteAddress) -> Result<(), FabricError> {
-        let posted = (self.ledger.post_signalled(false), true);
-        let write = Operation::Write {
-            key: key_of(target),
-            address: target.address,
-            immediate: None,
-        };
-        self.post(outlet, posted, write, Source::Region(&[]))
+    /// Posts a question, as [`Self::ask`] does.
+    pub(crate) fn post_question(
+        &mut self,
+        outlet: &Outlet<'_>,
+        question: Question,
+        target: RemoteAddress,
+    ) -> Result<(), FabricError> {
+        let number = self.ledger.post_signalled(false);
+        self.counts.sends_posted += 1;
+        question.post(outlet, number, target)
     }
 }
