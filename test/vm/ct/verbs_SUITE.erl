@@ -474,15 +474,19 @@ crashed_node_is_down_while_it_dumps(Config) ->
 stopped_nodes_leave_nothing(Config) ->
     [A, B] = inet_rdma_vm:pair(Config),
     Ipv4 = proplists:get_value(ipv4, Config),
+    %% As an accepting side does, which it is where global of a node connects first: librdmacm keeps each
+    %% device open that it has looked at.
+    Look = fun(Node) ->
+        {ok, _} = call(Node, inet_rdma_nif, verbs_addresses, [
+            call(Node, inet_rdma_test_settle, addresses, [])
+        ])
+    end,
+    [Look(Node) || Node <- [A, B]],
     Before = inet_rdma_vm:resources(),
     Late = inet_rdma_test_node:start("late", (inet_rdma_vm:name_at("late", Ipv4, #{}))#{
         name => none
     }),
-    %% As an accepting side does, which it is where global of B connects first: librdmacm keeps each
-    %% device open that it has looked at.
-    {ok, _} = call(Late, inet_rdma_nif, verbs_addresses, [
-        call(Late, inet_rdma_test_settle, addresses, [])
-    ]),
+    Look(Late),
     Name = list_to_atom(inet_rdma_test_node:unique("late") ++ "@" ++ Ipv4),
     Start = fun() ->
         {ok, _} = call(Late, net_kernel, start, [[Name, longnames]]),
@@ -491,9 +495,13 @@ stopped_nodes_leave_nothing(Config) ->
         ok = inet_rdma_test_node:connect(Named, A),
         ok = call(A, inet_rdma_test_data, send_and_compare, [name(Named), [?MB]])
     end,
-    %% The process may keep the device open; what it had made there is gone.
+    %% The process may keep the device open, with the id that says when it is removed, and librdmacm's
+    %% protection domain of ids; what it had made there is gone.
     Open = maps:map(
-        fun(_Device, #{"ctx" := Contexts} = Counts) -> Counts#{"ctx" := Contexts + 1} end, Before
+        fun(_Device, #{"ctx" := Contexts, "cm_id" := Ids, "pd" := Domains} = Counts) ->
+            Counts#{"ctx" := Contexts + 1, "cm_id" := Ids + 1, "pd" := Domains + 1}
+        end,
+        Before
     ),
     Stop = fun() ->
         ok = call(Late, net_kernel, stop, []),

@@ -16,6 +16,7 @@
     pinned_memory_is_bounded/1,
     required_without_a_device/1,
     a_wrong_cookie_is_refused_and_logged/1,
+    a_device_without_a_link_is_removed/1,
     a_removed_device_leaves_the_link_on_tcp/1,
     device_removed_under_tls/1
 ]).
@@ -37,6 +38,7 @@ groups() ->
         pinned_memory_is_bounded,
         required_without_a_device,
         a_wrong_cookie_is_refused_and_logged,
+        a_device_without_a_link_is_removed,
         a_removed_device_leaves_the_link_on_tcp,
         device_removed_under_tls
     ],
@@ -150,7 +152,10 @@ pinned_memory_is_bounded(Config) ->
 %% why in these words. What was made for the attempt is freed.
 stays_on_tcp(Config, Options, Words) ->
     [A, B] = inet_rdma_vm:pair(Config),
-    %% A process keeps the devices open that it has opened once.
+    %% As the accepting side does. A process keeps the devices open that it has opened once.
+    {ok, _} = call(A, inet_rdma_nif, verbs_addresses, [
+        call(A, inet_rdma_test_settle, addresses, [])
+    ]),
     Before = maps:map(
         fun(_Device, Counts) -> maps:remove("ctx", Counts) end, inet_rdma_vm:resources()
     ),
@@ -217,6 +222,41 @@ a_wrong_cookie_is_refused_and_logged(Config) ->
     end),
     ?assertEqual([name(B)], call(A, erlang, nodes, [])).
 
+%% Both nodes have opened it, as the accepting side of each settlement does; their link is on another
+%% one. The kernel removes it while the nodes run, and they open it again when it is back.
+a_device_without_a_link_is_removed(Config) ->
+    [A, B] = Pair = inet_rdma_vm:pair(Config),
+    Watched = inet_rdma_vm:watch_both(Pair),
+    Fabric = inet_rdma_test_link:why(A, B),
+    [
+        begin
+            add_going(Config),
+            [
+                ?assertEqual(
+                    {ok, [<<"10.9.7.1">>]},
+                    call(Node, inet_rdma_nif, verbs_addresses, [[<<"10.9.7.1">>]])
+                )
+             || Node <- Pair, _ <- [first, again]
+            ],
+            #{"going_rdma" := #{"ctx" := Opened}} = inet_rdma_vm:resources(),
+            ?assert(Opened >= 2),
+            [] = os:cmd("rdma link delete going_rdma"),
+            [] = os:cmd("ip link delete going")
+        end
+     || _ <- [first, again]
+    ],
+    ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [0, 1000, 200000]]),
+    ?assertEqual(Fabric, inet_rdma_test_link:why(A, B)),
+    [[] = call(Node, inet_rdma_test_watch, seen, [Watcher]) || {Node, Watcher, _} <- Watched].
+
+add_going(Config) ->
+    Kind = atom_to_list(proplists:get_value(kind, Config)),
+    [] = os:cmd(
+        "ip link add going type dummy && ip link set going arp on up && ip addr add 10.9.7.1/24 "
+        "dev going && "
+        "rdma link add going_rdma type " ++ Kind ++ " netdev going"
+    ).
+
 %% With streams both ways. The device is another one than that of the pair, which stays connected.
 a_removed_device_leaves_the_link_on_tcp(Config) -> device_removed(Config, [], []).
 
@@ -230,12 +270,7 @@ device_removed_under_tls(Config) ->
 
 device_removed(Config, Rdma, Args) ->
     [A, B] = inet_rdma_vm:pair(Config),
-    Kind = atom_to_list(proplists:get_value(kind, Config)),
-    [] = os:cmd(
-        "ip link add going type dummy && ip link set going arp on up && ip addr add 10.9.7.1/24 "
-        "dev going && "
-        "rdma link add going_rdma type " ++ Kind ++ " netdev going"
-    ),
+    add_going(Config),
     Going =
         [C, D] = inet_rdma_vm:nodes_on(
             "10.9.7.1",

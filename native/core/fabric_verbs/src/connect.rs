@@ -11,6 +11,7 @@ use inet_rdma_stream::Hello;
 use inet_rdma_verbs::cm::{CmId, Event, EventChannel, Kind};
 
 use crate::connection::Connection;
+use crate::events::Events;
 use crate::queue_pair::VerbsQueuePair;
 use crate::refusal::{self, failed_call};
 use crate::trial::{Role, Trial};
@@ -35,6 +36,7 @@ pub(crate) fn connect(
     id.resolve_address(from, to, left_until(attempt.deadline)?)
         .map_err(address)?;
     attempt.wait_for(Kind::AddressResolved)?;
+    Events::running()?.watch_for_removal(&id);
     id.resolve_route(left_until(attempt.deadline)?).map_err(address)?;
     attempt.wait_for(Kind::RouteResolved)?;
     teardown::start()?;

@@ -1,9 +1,10 @@
 //! The thread that takes the events about the ends of connections: one for the process, started with the first
 //! connection. It reads one channel of the connection manager for all connections that are up, and the asynchronous
-//! events of each device once. A connection so needs no descriptor for its end: the thread stores the end, and moves
-//! its queue pair to the error state, which wakes the user through the completion channel
-//! ([`ConnectionEnd::carry_out`]).
+//! events of each device once, and the removal of each device that librdmacm has opened ([`sentinels`]). A connection
+//! so needs no descriptor for its end: the thread stores the end, and moves its queue pair to the error state, which
+//! wakes the user through the completion channel ([`ConnectionEnd::carry_out`]).
 
+mod sentinels;
 mod turn;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,7 +24,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use crate::connection_end::{ConnectionEnd, End};
 use crate::ended;
 use crate::refusal::{self, failed_call};
-use crate::registry::{Left, Names, Registry};
+use crate::registry::{Names, Registry};
+use sentinels::Sentinels;
 use turn::Turn;
 
 /// Events of one source that are taken before the next source has its turn.
@@ -49,6 +51,7 @@ pub(crate) struct Events {
     registry: Mutex<Registry<Arc<CmId>>>,
     /// Connections whose ends [`Events::pull`] has stored, for the thread to carry them out.
     pending: Mutex<Vec<Arc<ConnectionEnd>>>,
+    sentinels: Mutex<Sentinels>,
     turn: Turn,
     /// The reason why the thread has ended; None: it runs.
     failure: OnceLock<FabricError>,
@@ -105,6 +108,7 @@ impl Events {
             crash,
             registry: Mutex::default(),
             pending: Mutex::default(),
+            sentinels: Mutex::default(),
             turn: Turn::new(),
             failure: OnceLock::new(),
         });
@@ -155,27 +159,28 @@ impl Events {
         // The connection may have ended for another reason before the removal of its device is known.
         self.pull(names);
         let mut registry = self.registry.lock();
-        if let Left::Last { is_removed } = registry.remove(names) {
-            if let Some(device) = id.device() {
-                // The thread may have removed it.
-                let _ = epoll::delete(&self.watch, device.async_fd());
-            }
-            if is_removed {
-                id.give_device_up();
-            }
+        if let (true, Some(device)) = (registry.remove(names), id.device()) {
+            // The thread may have removed it.
+            let _ = epoll::delete(&self.watch, device.async_fd());
         }
+    }
+
+    /// Lets the kernel remove the device of this id, if it has one, while no connection uses it: from now on the thread
+    /// learns of the removal.
+    pub(crate) fn watch_for_removal(&self, id: &CmId) {
+        self.sentinels.lock().post(&self.channel, id);
     }
 
     /// Takes a few events now, for a user that looks for the reason of its connection's end. The thread wakes the users
     /// of other connections whose ends this call finds.
     pub(crate) fn pull(&self, names: Names) {
         let mut pending = Vec::new();
-        let mut registry = self.registry.lock();
+        let registry = self.registry.lock();
         // The thread finds this failure, too.
-        let _ = self.take_of_connections(&mut registry, PULLED_MAX, &mut pending);
+        let _ = self.take_of_connections(&registry, PULLED_MAX, &mut pending);
         self.take_of_device(&registry, names.device, PULLED_MAX, &mut pending);
         drop(registry);
-        if !pending.is_empty() {
+        if !pending.is_empty() || self.sentinels.lock().has_relieved() {
             self.pending.lock().append(&mut pending);
             self.called.set();
         }
@@ -220,19 +225,22 @@ impl Events {
                 CALLED => {
                     self.called.clear();
                     pending.append(&mut self.pending.lock());
-                    if self.take_of_connections(&mut self.registry.lock(), BATCH, &mut pending)? {
+                    if self.take_of_connections(&self.registry.lock(), BATCH, &mut pending)? {
                         // Events that were moved to the channel did not make it readable.
                         self.called.set();
                     }
                 }
                 CHANNEL => {
                     // Events that are left keep it readable.
-                    let _is_rest = self.take_of_connections(&mut self.registry.lock(), BATCH, &mut pending)?;
+                    let _is_rest = self.take_of_connections(&self.registry.lock(), BATCH, &mut pending)?;
                 }
                 CRASH => self.disconnect_all(),
                 device => self.take_of_device(&self.registry.lock(), device as usize, BATCH, &mut pending),
             }
         }
+        // Destroys them, which asks the kernel.
+        let relieved = self.sentinels.lock().take_relieved();
+        drop(relieved);
         for end in pending {
             // Each wake asks the device, so the thread's turn begins again with each: their sum is no sign of a hang.
             self.turn.begin(Instant::now());
@@ -251,7 +259,7 @@ impl Events {
     /// Takes up to `max` events of connections. True: there may be more.
     fn take_of_connections(
         &self,
-        registry: &mut Registry<Arc<CmId>>,
+        registry: &Registry<Arc<CmId>>,
         max: usize,
         pending: &mut Vec<Arc<ConnectionEnd>>,
     ) -> Result<bool, FabricError> {
@@ -260,7 +268,7 @@ impl Events {
                 return Ok(false);
             };
             if event.kind == Kind::DeviceRemoval {
-                registry.device_is_removed(event.id);
+                self.sentinels.lock().relieve(event.id);
             }
             let (Some(end), Some(connection_end)) = (end_by(event.kind), registry.connection(event.id)) else {
                 continue;

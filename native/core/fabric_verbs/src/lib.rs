@@ -67,9 +67,9 @@ impl VerbsFabric {
 
     /// Which of these addresses of this machine belong to an RDMA device, in their order. Loopback addresses do not:
     /// the kernel lends them to any device. Nor do link-local ones, which no peer can name without an interface.
-    /// librdmacm opens each device that it finds so, and keeps it open.
+    /// librdmacm opens each device that it finds so, and keeps it open until the device is removed.
     pub fn addresses_of_devices(self, addresses: &[IpAddr]) -> Result<Vec<IpAddr>, FabricError> {
-        let events = Arc::new(EventChannel::create().map_err(refusal::no_connection_manager)?);
+        let channel = Arc::new(EventChannel::create().map_err(refusal::no_connection_manager)?);
         let belongs = |address: IpAddr| {
             let is_usable = match address {
                 IpAddr::V4(v4) => !v4.is_loopback() && !v4.is_unspecified(),
@@ -77,8 +77,14 @@ impl VerbsFabric {
             };
             // Binding fails if the address belongs to no device, or to another machine.
             is_usable
-                && CmId::create(&events)
-                    .is_ok_and(|id| id.bind(SocketAddr::new(address, 0)).is_ok() && id.device().is_some())
+                && CmId::create(&channel).is_ok_and(|id| {
+                    let is_bound = id.bind(SocketAddr::new(address, 0)).is_ok() && id.device().is_some();
+                    // Where the thread hangs, the removal of the device waits for the end of this process.
+                    if let (true, Ok(running)) = (is_bound, events::Events::running()) {
+                        running.watch_for_removal(&id);
+                    }
+                    is_bound
+                })
         };
         Ok(addresses.iter().copied().filter(|address| belongs(*address)).collect())
     }

@@ -11,6 +11,7 @@ use inet_rdma_verbs::cm::{CmId, Event, EventChannel, Kind};
 use rustix::event::epoll;
 
 use crate::connection::Connection;
+use crate::events::Events;
 use crate::queue_pair::VerbsQueuePair;
 use crate::refusal::{self, REFUSED_BUSY, REFUSED_HELLO, failed_call};
 use crate::trial::{Role, Trial};
@@ -54,6 +55,10 @@ impl VerbsListener {
         let watch = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(watching)?;
         observe(&watch, events.as_fd())?;
         let (ids, port) = ports::open_range(&events, options)?;
+        if options.address.is_some() {
+            let running = Events::running()?;
+            ids.iter().for_each(|id| running.watch_for_removal(id));
+        }
         Ok(VerbsListener {
             ids,
             events,
@@ -102,6 +107,10 @@ impl VerbsListener {
 
     fn handle_request(&mut self, event: Event) {
         let Some(id) = event.request else { return };
+        // A connection that cannot be made says why.
+        if let Ok(events) = Events::running() {
+            events.watch_for_removal(&id);
+        }
         let token = id.token();
         if self.is_taken {
             let _ = id.reject(&[REFUSED_BUSY]);

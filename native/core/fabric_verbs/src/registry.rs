@@ -22,28 +22,13 @@ pub(crate) struct Registry<I> {
     connections: HashMap<usize, Entry<I>>,
     /// The ids of queue pairs and completion queues.
     ids: HashMap<usize, usize>,
-    devices: HashMap<usize, InUse>,
+    /// The ids on each device.
+    devices: HashMap<usize, HashSet<usize>>,
 }
 
 struct Entry<I> {
     end: Arc<ConnectionEnd>,
     keeps_open: I,
-    device: usize,
-}
-
-#[derive(Default)]
-struct InUse {
-    ids: HashSet<usize>,
-    is_removed: bool,
-}
-
-/// The device of a connection that was removed from the registry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Left {
-    /// Another connection is on it.
-    InUse,
-    /// It was the last one on it. `is_removed`: the device was removed from the machine.
-    Last { is_removed: bool },
 }
 
 impl<I> Default for Registry<I> {
@@ -62,40 +47,31 @@ impl<I> Registry<I> {
         let entry = Entry {
             end,
             keeps_open: device,
-            device: names.device,
         };
         self.connections.insert(names.id, entry);
         self.ids.insert(names.queue_pair, names.id);
         self.ids.extend(names.completion_queues.map(|queue| (queue, names.id)));
         let on_device = self.devices.entry(names.device).or_default();
-        on_device.ids.insert(names.id);
-        on_device.ids.len() == 1
+        on_device.insert(names.id);
+        on_device.len() == 1
     }
 
-    pub(crate) fn remove(&mut self, names: Names) -> Left {
+    /// True: it was the last one on its device.
+    pub(crate) fn remove(&mut self, names: Names) -> bool {
         self.connections.remove(&names.id);
         self.ids.remove(&names.queue_pair);
         for queue in names.completion_queues {
             self.ids.remove(&queue);
         }
         let Some(on_device) = self.devices.get_mut(&names.device) else {
-            return Left::InUse;
+            return false;
         };
-        on_device.ids.remove(&names.id);
-        if !on_device.ids.is_empty() {
-            return Left::InUse;
+        on_device.remove(&names.id);
+        let is_last = on_device.is_empty();
+        if is_last {
+            self.devices.remove(&names.device);
         }
-        let is_removed = on_device.is_removed;
-        self.devices.remove(&names.device);
-        Left::Last { is_removed }
-    }
-
-    /// The device of this connection was removed from the machine.
-    pub(crate) fn device_is_removed(&mut self, id: usize) {
-        let device = self.connections.get(&id).map(|entry| entry.device);
-        if let Some(in_use) = device.and_then(|device| self.devices.get_mut(&device)) {
-            in_use.is_removed = true;
-        }
+        is_last
     }
 
     pub(crate) fn connection(&self, id: usize) -> Option<&Arc<ConnectionEnd>> {
@@ -104,7 +80,7 @@ impl<I> Registry<I> {
 
     /// The value that keeps this device open; None: no connection uses it.
     pub(crate) fn device(&self, device: usize) -> Option<&I> {
-        let id = self.devices.get(&device)?.ids.iter().next()?;
+        let id = self.devices.get(&device)?.iter().next()?;
         self.connections.get(id).map(|entry| &entry.keeps_open)
     }
 
@@ -120,7 +96,7 @@ impl<I> Registry<I> {
                 self.ids.get(&object).and_then(found).into_iter().collect()
             }
             Concerns::Device => {
-                let on_device = self.devices.get(&device).into_iter().flat_map(|in_use| &in_use.ids);
+                let on_device = self.devices.get(&device).into_iter().flatten();
                 on_device.filter_map(found).collect()
             }
             Concerns::News => Vec::new(),
@@ -172,7 +148,7 @@ mod tests {
     #[test]
     fn a_connection_that_was_removed_is_found_under_none_of_its_names() {
         let (mut registry, ends) = three();
-        assert_eq!(registry.remove(NAMES[0]), Left::InUse);
+        assert!(!registry.remove(NAMES[0]), "another one is on it");
         assert!(registry.connection(10).is_none());
         for concerns in [11]
             .map(Concerns::QueuePair)
@@ -183,21 +159,8 @@ mod tests {
         }
         assert_eq!(registry.concerned(1, Concerns::Device).len(), 1);
         assert_eq!(registry.device(1), Some(&"open"));
-        assert_eq!(registry.remove(NAMES[1]), Left::Last { is_removed: false });
+        assert!(registry.remove(NAMES[1]));
         assert_eq!(registry.device(1), None);
         assert!(registry.all().all(|end| Arc::ptr_eq(end, &ends[2])));
-    }
-
-    #[test]
-    fn the_last_connection_on_a_removed_device_is_told_so() {
-        let (mut registry, _ends) = three();
-        registry.device_is_removed(10);
-        assert_eq!(
-            registry.remove(NAMES[2]),
-            Left::Last { is_removed: false },
-            "another device"
-        );
-        assert_eq!(registry.remove(NAMES[0]), Left::InUse);
-        assert_eq!(registry.remove(NAMES[1]), Left::Last { is_removed: true });
     }
 }

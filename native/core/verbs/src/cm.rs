@@ -2,12 +2,12 @@
 
 mod address;
 mod kind;
+mod open_devices;
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rdma_sys::{
@@ -62,6 +62,11 @@ impl EventChannel {
         // SAFETY: success means an event, which lives until it is acknowledged.
         let event = unsafe { &*raw };
         let kind = Kind::of(event.event);
+        if kind == Kind::DeviceRemoval {
+            // SAFETY: an event names an id, which lives until the event is acknowledged.
+            let context = NonNull::new(event.id).and_then(|id| NonNull::new(unsafe { id.as_ref().verbs }));
+            context.into_iter().for_each(open_devices::remove);
+        }
         let private_data = if kind.has_private_data() {
             // SAFETY: these events carry connection parameters; their private data lives as long as the event.
             unsafe {
@@ -79,7 +84,7 @@ impl EventChannel {
             Some(id) if kind == Kind::ConnectRequest => Some(CmId {
                 raw: id,
                 channel: Mutex::new(Arc::clone(self)),
-                gives_device_up: AtomicBool::new(false),
+                counted: OnceLock::new(),
             }),
             _ => None,
         };
@@ -158,8 +163,8 @@ fn parameters(private_data: &[u8]) -> Result<rdma_conn_param, VerbsError> {
 pub struct CmId {
     raw: NonNull<rdma_cm_id>,
     channel: Mutex<Arc<EventChannel>>,
-    /// True: the id gives up its device at its end.
-    gives_device_up: AtomicBool,
+    /// Set if the id counts as a user of its device.
+    counted: OnceLock<()>,
 }
 
 // SAFETY: librdmacm may be called from any thread; the fields that are read here change only in calls that make a
@@ -192,7 +197,7 @@ impl CmId {
         Ok(CmId {
             raw: NonNull::new(raw).ok_or(VerbsError::of(DOING, libc::ENOMEM))?,
             channel: Mutex::new(Arc::clone(channel)),
-            gives_device_up: AtomicBool::new(false),
+            counted: OnceLock::new(),
         })
     }
 
@@ -205,16 +210,14 @@ impl CmId {
         self.raw.as_ptr() as usize
     }
 
-    /// The device, once the address is resolved or bound to one; it stays open as long as the id.
+    /// The device, once the address is resolved or bound to one; it stays open as long as the id. From now on the id is
+    /// one of the device's users, of which the last one gives up a device that was removed.
     pub fn device(&self) -> Option<Device<'_>> {
-        // SAFETY: the id lives; librdmacm keeps the device of an id open as long as the id.
-        unsafe { NonNull::new(self.raw.as_ref().verbs).map(|context| Device::of(context)) }
-    }
-
-    /// The device was removed, and no other connection uses it: the end of this id lets the kernel complete the
-    /// removal. librdmacm itself keeps the device open until the process ends.
-    pub fn give_device_up(&self) {
-        self.gives_device_up.store(true, Ordering::Relaxed);
+        // SAFETY: the id lives.
+        let context = NonNull::new(unsafe { self.raw.as_ref().verbs })?;
+        self.counted.get_or_init(|| open_devices::enter(context));
+        // SAFETY: librdmacm keeps the device of an id open as long as the id.
+        Some(unsafe { Device::of(context) })
     }
 
     /// Makes asking the device for asynchronous events never block.
@@ -349,11 +352,9 @@ impl CmId {
 
 impl Drop for CmId {
     fn drop(&mut self) {
-        if *self.gives_device_up.get_mut() {
-            if let Some(device) = self.device() {
-                // Without a descriptor for it the kernel completes the removal at the process's end.
-                let _ = device.give_up();
-            }
+        if let (Some(()), Some(device)) = (self.counted.get(), self.device()) {
+            // Before the id's end, as librdmacm may close the device then.
+            open_devices::leave(device);
         }
         // SAFETY: created by `create` or with a request, destroyed once; queue pairs, protection domains and channels
         // of its device hold a reference to it, so none is left. Its events were acknowledged as they were taken.
