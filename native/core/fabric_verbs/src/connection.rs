@@ -317,6 +317,6 @@ impl Connection {
 fn error_of(end: &End) -> FabricError {
     match end {
         End::Peer => FabricError::PeerGone,
-        End::Failed(error) => error.clone(),
+        End::Failed(error) | End::DeviceFailed(error) => error.clone(),
     }
 }

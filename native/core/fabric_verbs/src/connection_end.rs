@@ -15,6 +15,8 @@ pub(crate) enum End {
     Peer,
     /// A failure on this side or on the way.
     Failed(FabricError),
+    /// The whole device has failed.
+    DeviceFailed(FabricError),
 }
 
 /// The end of one connection, once it has come.

@@ -180,7 +180,12 @@ impl Events {
         let _ = self.take_of_connections(&registry, PULLED_MAX, &mut pending);
         self.take_of_device(&registry, names.device, PULLED_MAX, &mut pending);
         drop(registry);
-        if !pending.is_empty() || self.sentinels.lock().has_relieved() {
+        // Without a wait for a thread that posts one, and asks the kernel.
+        let is_relieved = self
+            .sentinels
+            .try_lock()
+            .is_none_or(|sentinels| sentinels.has_relieved());
+        if !pending.is_empty() || is_relieved {
             self.pending.lock().append(&mut pending);
             self.called.set();
         }
@@ -305,7 +310,11 @@ impl Events {
                 }
             };
             let concerned = registry.concerned(token, concerns).into_iter();
-            pending.extend(concerned.filter(|concerned| concerned.set(End::Failed(end.clone()))));
+            let of = match concerns {
+                async_event::Concerns::Device => End::DeviceFailed,
+                _ => End::Failed,
+            };
+            pending.extend(concerned.filter(|concerned| concerned.set(of(end.clone()))));
             if end == FabricError::DeviceRemoved {
                 return;
             }

@@ -23,6 +23,7 @@ use inet_rdma_stream::{CONTROL_BYTES, Hello, RemoteAddress};
 use inet_rdma_verbs::memory::Pages;
 
 use crate::connection::Connection;
+use crate::connection_end::End;
 use crate::devices;
 use crate::gather::INLINE_BYTES;
 use crate::trial_report::{Arrival, Faults, Piece, Report, faults, tried};
@@ -411,9 +412,11 @@ impl Trial {
     /// The connection came to its end. If a request of the self-test was refused, that is the reason.
     fn explain(&mut self, connection: &Connection, error: FabricError) -> FabricError {
         let refused = connection.with_sending(|sending, _| sending.refused());
-        let is_fault_of_device = match &error {
-            FabricError::Completion { peer_is_silent, .. } => !peer_is_silent,
-            FabricError::DeviceEvent { .. } => true,
+        // The end of a whole device is no fault of a request.
+        let is_fault_of_device = match (&error, connection.end().get()) {
+            (_, Some(End::DeviceFailed(_))) => return error,
+            (FabricError::Completion { peer_is_silent, .. }, _) => !peer_is_silent,
+            (FabricError::DeviceEvent { .. }, _) => true,
             _ => false,
         };
         let of_number = |number| self.posted.iter().find(|(last, ..)| *last >= number);
@@ -433,6 +436,10 @@ impl Trial {
         if connection.has_come_to_its_end() {
             let ended = connection.explain_end(None);
             return self.explain(connection, ended);
+        }
+        // So fails any call for a device that is gone, or has failed as a whole. Its event may come later.
+        if matches!(&error, FabricError::Verbs { error, .. } if matches!(error.0, libc::EIO | libc::ENODEV)) {
+            return error;
         }
         self.own.add(tried);
         self.verdict(connection).unwrap_or(error)

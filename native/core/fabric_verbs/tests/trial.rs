@@ -77,6 +77,11 @@ fn bytes_of_a_second_place_that_are_lost_are_found() {
 }
 
 #[test]
+fn requests_of_two_places_that_are_refused_are_found() {
+    both_lie("second_place_refused");
+}
+
+#[test]
 fn immediates_that_are_zero_are_found() {
     both_lie("immediates_zero");
 }
@@ -120,7 +125,7 @@ fn reads_that_are_refused_are_found() {
 fn failed(lie: &str, is_iwarp: bool) -> Vec<Tried> {
     match lie {
         "inline_ignored" | "inline_replaced" | "inline_refused" => vec![Tried::Inline],
-        "second_place_lost" => vec![Tried::Gather],
+        "second_place_lost" | "second_place_refused" => vec![Tried::Gather],
         "writes_changed" => vec![Tried::Gather, Tried::Writes],
         "sends_refused" => vec![Tried::Sends],
         "reads_refused" if is_iwarp => vec![Tried::Reads],

@@ -10,16 +10,25 @@
 
 #[path = "lying_device/calls.rs"]
 mod calls;
+#[path = "lying_device/cm_events.rs"]
+mod cm_events;
+#[path = "lying_device/gone.rs"]
+mod gone;
+#[path = "lying_device/late.rs"]
+mod late;
 #[path = "lying_device/profile.rs"]
 mod profile;
+#[path = "lying_device/pump.rs"]
+mod pump;
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{OnceLock, RwLock};
 
 use rdma_sys::{
-    ibv_context, ibv_cq, ibv_device, ibv_mw, ibv_mw_type, ibv_pd, ibv_qp, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wc,
-    ibv_wr_opcode,
+    ibv_context, ibv_cq, ibv_device, ibv_mw, ibv_mw_type, ibv_pd, ibv_qp, ibv_recv_wr, ibv_send_flags, ibv_send_wr,
+    ibv_sge, ibv_wc, ibv_wr_opcode,
 };
 
 use calls::original;
@@ -35,6 +44,8 @@ enum Lie {
     InlineRefused,
     /// Of the places of a request the first alone is sent.
     SecondPlaceLost,
+    /// Requests with two places are refused.
+    SecondPlaceRefused,
     /// Each immediate is 0.
     ImmediatesZero,
     /// A write with an immediate is a write without one.
@@ -61,6 +72,7 @@ fn lie() -> Option<Lie> {
             "inline_replaced" => Lie::InlineReplaced,
             "inline_refused" => Lie::InlineRefused,
             "second_place_lost" => Lie::SecondPlaceLost,
+            "second_place_refused" => Lie::SecondPlaceRefused,
             "immediates_zero" => Lie::ImmediatesZero,
             "immediates_missing" => Lie::ImmediatesMissing,
             "windows_refused" => Lie::WindowsRefused,
@@ -77,6 +89,8 @@ fn lie() -> Option<Lie> {
 
 type Open = unsafe extern "C" fn(*mut ibv_device) -> *mut ibv_context;
 type PostSend = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int;
+type PostReceive = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int;
+type RequestEvent = unsafe extern "C" fn(*mut ibv_cq, c_int) -> c_int;
 type PollCq = unsafe extern "C" fn(*mut ibv_cq, c_int, *mut ibv_wc) -> c_int;
 type AllocMw = unsafe extern "C" fn(*mut ibv_pd, ibv_mw_type::Type) -> *mut ibv_mw;
 
@@ -84,6 +98,8 @@ type AllocMw = unsafe extern "C" fn(*mut ibv_pd, ibv_mw_type::Type) -> *mut ibv_
 #[derive(Clone, Copy)]
 struct Own {
     post_send: PostSend,
+    post_receive: PostReceive,
+    request_event: RequestEvent,
     poll_cq: PollCq,
     alloc_mw: Option<AllocMw>,
 }
@@ -113,10 +129,16 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
     if lie().is_some() || profile.is_some() {
         let own = Own {
             post_send: ops.post_send.replace(post_send).expect("the device sends"),
+            post_receive: ops.post_recv.replace(post_receive).expect("the device receives"),
+            request_event: ops.req_notify_cq.replace(request_event).expect("the device has events"),
             poll_cq: ops.poll_cq.replace(poll_cq).expect("the device completes"),
             alloc_mw: ops.alloc_mw.replace(alloc_mw),
         };
         DEVICES.write().expect("no panic").insert(context as usize, own);
+    }
+    if let Some(profile) = profile.filter(|profile| profile.fatal.is_some()) {
+        // SAFETY: as above.
+        unsafe { gone::watch(context, profile) };
     }
     context
 }
@@ -142,7 +164,8 @@ unsafe extern "C" fn post_send(qp: *mut ibv_qp, request: *mut ibv_send_wr, refus
             *place = *changed.sg_list.add(index);
         }
         changed.sg_list = places.as_mut_ptr();
-        match falsify(&mut changed, &mut places).and_then(|()| limit(profile, &mut changed)) {
+        let bytes = places[..count].iter().map(|place| u64::from(place.length)).sum();
+        match falsify(&mut changed, &mut places).and_then(|()| limit(profile, &mut changed, bytes)) {
             Ok(()) => device(qp, &raw mut changed, refused),
             Err(errno) => {
                 *refused = request;
@@ -156,9 +179,22 @@ unsafe extern "C" fn post_send(qp: *mut ibv_qp, request: *mut ibv_send_wr, refus
     }
 }
 
+/// Whether this is the time for what comes each so many times.
+fn is_turn(count: &AtomicU64, each: Option<u64>) -> bool {
+    each.is_some_and(|each| count.fetch_add(1, Ordering::Relaxed) % each == each - 1)
+}
+
 /// Treats a request as the profile says. Err: the device refuses it.
-fn limit(profile: Option<&Profile>, request: &mut ibv_send_wr) -> Result<(), c_int> {
+fn limit(profile: Option<&Profile>, request: &mut ibv_send_wr, bytes: u64) -> Result<(), c_int> {
+    static SENDS: AtomicU64 = AtomicU64::new(0);
     let Some(profile) = profile else { return Ok(()) };
+    gone::come_to_request(profile, bytes);
+    if let Some(errno) = gone::refusal(Some(profile)) {
+        return Err(errno);
+    }
+    if is_turn(&SENDS, profile.sends) {
+        return Err(libc::ENOMEM);
+    }
     let is_of_windows = matches!(
         request.opcode,
         ibv_wr_opcode::IBV_WR_BIND_MW | ibv_wr_opcode::IBV_WR_LOCAL_INV
@@ -182,8 +218,60 @@ unsafe extern "C" fn poll_cq(queue: *mut ibv_cq, most: c_int, to: *mut ibv_wc) -
     // SAFETY: the caller's contract, and the function of the device that `queue` is on.
     unsafe {
         let context = (*queue).context;
-        let at_once = profile_of(context).and_then(|profile| profile.poll);
-        (own(context).poll_cq)(queue, at_once.map_or(most, |poll| most.min(poll)), to)
+        let profile = profile_of(context);
+        if gone::is_gone(profile) {
+            return -1;
+        }
+        let at_once = profile.and_then(|profile| profile.poll);
+        let most = at_once.map_or(most, |poll| most.min(poll));
+        late::poll(queue, most, to).unwrap_or_else(|| (own(context).poll_cq)(queue, most, to))
+    }
+}
+
+/// # Safety
+///
+/// As `ibv_post_recv(3)`.
+unsafe extern "C" fn post_receive(qp: *mut ibv_qp, first: *mut ibv_recv_wr, refused: *mut *mut ibv_recv_wr) -> c_int {
+    static LISTS: AtomicU64 = AtomicU64::new(0);
+    // SAFETY: the caller's contract: a list of requests, which may be changed until the call returns; and the function
+    // of the device that `qp` is on.
+    unsafe {
+        let device = own((*qp).context).post_receive;
+        let profile = profile_of((*qp).context);
+        let sign = |errno: c_int| match profile {
+            Some(profile) if profile.negates_errors => -errno,
+            _ => errno,
+        };
+        if let Some(errno) = gone::refusal(profile) {
+            *refused = first;
+            return sign(errno);
+        }
+        if !is_turn(&LISTS, profile.and_then(|profile| profile.receives)) {
+            return device(qp, first, refused);
+        }
+        let rest = std::mem::replace(&mut (*first).next, std::ptr::null_mut());
+        let result = if rest.is_null() { 0 } else { device(qp, first, refused) };
+        (*first).next = rest;
+        if result == 0 {
+            *refused = if rest.is_null() { first } else { rest };
+            return sign(libc::ENOMEM);
+        }
+        result
+    }
+}
+
+/// # Safety
+///
+/// As `ibv_req_notify_cq(3)`.
+unsafe extern "C" fn request_event(queue: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    // SAFETY: the caller's contract, and the function of the device that `queue` is on.
+    unsafe {
+        let context = (*queue).context;
+        if let Some(errno) = gone::refusal(profile_of(context)) {
+            return errno;
+        }
+        late::arm(queue);
+        (own(context).request_event)(queue, solicited_only)
     }
 }
 
@@ -221,6 +309,7 @@ fn falsify(request: &mut ibv_send_wr, places: &mut [ibv_sge; 2]) -> Result<(), c
         Some(Lie::InlineReplaced) if is_inline => places[0].addr = OTHER.as_ptr() as u64,
         Some(Lie::InlineRefused) if is_inline && places[0].length > 64 => return Err(libc::EINVAL),
         Some(Lie::SecondPlaceLost) => request.num_sge = request.num_sge.min(1),
+        Some(Lie::SecondPlaceRefused) if request.num_sge > 1 => return Err(libc::EINVAL),
         Some(Lie::ImmediatesZero) if request.opcode == ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM => {
             request.imm_data_invalidated_rkey_union.imm_data = 0;
         }

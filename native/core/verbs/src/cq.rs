@@ -125,7 +125,8 @@ impl CompletionQueue {
         // SAFETY: a queue that lives; `Completion` is an `ibv_wc` with another name, and there is room for as many as
         // said.
         let taken = unsafe { ibv_poll_cq(self.raw.as_ptr(), room, out.as_mut_ptr().cast()) };
-        usize::try_from(taken).map_err(|_| VerbsError::last("polling a completion queue"))
+        // A negative number, without an errno: ibv_poll_cq(3).
+        usize::try_from(taken).map_err(|_| VerbsError::of("polling a completion queue", libc::EIO))
     }
 }
 

@@ -10,6 +10,8 @@ use rdma_sys::{
     ibv_qp_attr_mask, ibv_qp_init_attr, ibv_qp_state, ibv_qp_type,
 };
 
+use crate::gone::{self, Step};
+use crate::late;
 use crate::profile::{Inline, Windows, profile_of, profile_of_name};
 
 /// The function of libibverbs with this name.
@@ -50,6 +52,10 @@ pub unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, attributes: *mut ibv_qp_
     };
     // SAFETY: the caller's contract: one struct, which nothing else uses now.
     let attributes = unsafe { &mut *attributes };
+    if gone::refusal(Some(profile)).is_some() {
+        return std::ptr::null_mut();
+    }
+    gone::come(profile, Step::QueuePair);
     let is_above = |limit: Option<u32>, asked: u32| limit.is_some_and(|most| asked > most);
     let cap = &mut attributes.cap;
     let inline = cap.max_inline_data;
@@ -71,7 +77,7 @@ pub unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, attributes: *mut ibv_qp_
         cap.max_inline_data = inline.min(most);
     }
     // SAFETY: the caller's contract.
-    let qp = unsafe { create(pd, attributes) };
+    let qp = unsafe { gone::with_kernel_events((*pd).context, || create(pd, attributes)) };
     match profile.inline {
         Inline::Fewer(most) => attributes.cap.max_inline_data = most,
         Inline::Ignored => attributes.cap.max_inline_data = inline,
@@ -105,9 +111,16 @@ pub unsafe extern "C" fn ibv_cmd_query_device_any(
 ) -> c_int {
     // SAFETY: the function has this type; the caller's contract.
     let (result, attributes, profile) = unsafe {
+        let profile = profile_of(context);
+        if let Some(profile) = profile {
+            gone::come(profile, Step::Limits);
+        }
+        if let Some(errno) = gone::refusal(profile) {
+            return errno;
+        }
         let query: QueryDevice = original(c"ibv_cmd_query_device_any");
         let result = query(context, input, attributes, bytes, response, response_bytes);
-        (result, &mut *attributes, profile_of(context))
+        (result, &mut *attributes, profile)
     };
     let Some(profile) = profile.filter(|_| result == 0) else {
         return result;
@@ -166,24 +179,85 @@ pub unsafe extern "C" fn ibv_cmd_create_cq(
     response_bytes: usize,
 ) -> c_int {
     // SAFETY: the caller's contract: the context is open.
-    let limit = unsafe { profile_of(context) }.and_then(|profile| profile.max_cqe);
+    let profile = unsafe { profile_of(context) };
+    if let Some(errno) = gone::refusal(profile) {
+        return errno;
+    }
+    let limit = profile.and_then(|profile| profile.max_cqe);
     if limit.is_some_and(|most| entries > most as c_int) {
         return libc::EINVAL;
     }
-    // SAFETY: the function has this type; the caller's contract.
+    // SAFETY: the function has this type; the caller's contract. The kernel is given its own descriptor of the channel,
+    // in whose place there is a pipe.
     unsafe {
         let create: CreateCq = original(c"ibv_cmd_create_cq");
-        create(
-            context,
-            entries,
-            channel,
-            vector,
-            queue,
-            command,
-            command_bytes,
-            response,
-            response_bytes,
-        )
+        let late = profile.filter(|profile| profile.late.is_some() && !channel.is_null());
+        let number = late.map(|profile| {
+            let kernel = late::kernel_channel(channel);
+            (profile, std::mem::replace(&mut (*channel).fd, kernel))
+        });
+        let result = gone::with_kernel_events(context, || {
+            create(
+                context,
+                entries,
+                channel,
+                vector,
+                queue,
+                command,
+                command_bytes,
+                response,
+                response_bytes,
+            )
+        });
+        if let Some((profile, number)) = number {
+            (*channel).fd = number;
+            if result == 0 {
+                late::enter(queue, number, profile);
+            }
+        }
+        result
+    }
+}
+
+type DestroyCq = unsafe extern "C" fn(*mut ibv_cq) -> c_int;
+
+/// Replaces the function that providers call.
+///
+/// # Safety
+///
+/// As libibverbs wants it of its providers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_cmd_destroy_cq(queue: *mut ibv_cq) -> c_int {
+    // SAFETY: the function has this type; the caller's contract.
+    unsafe {
+        let destroy: DestroyCq = original(c"ibv_cmd_destroy_cq");
+        late::leave(queue, || destroy(queue))
+    }
+}
+
+type AllocPd = unsafe extern "C" fn(*mut ibv_context, *mut ibv_pd, *mut c_void, usize, *mut c_void, usize) -> c_int;
+
+/// Replaces the function that providers call.
+///
+/// # Safety
+///
+/// As libibverbs wants it of its providers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_cmd_alloc_pd(
+    context: *mut ibv_context,
+    pd: *mut ibv_pd,
+    command: *mut c_void,
+    command_bytes: usize,
+    response: *mut c_void,
+    response_bytes: usize,
+) -> c_int {
+    // SAFETY: the function has this type; the caller's contract.
+    unsafe {
+        if let Some(errno) = gone::refusal(profile_of(context)) {
+            return errno;
+        }
+        let alloc: AllocPd = original(c"ibv_cmd_alloc_pd");
+        alloc(context, pd, command, command_bytes, response, response_bytes)
     }
 }
 
@@ -207,7 +281,14 @@ pub unsafe extern "C" fn ibv_cmd_modify_qp(
     // the error state reads.
     unsafe {
         let modify: ModifyQp = original(c"ibv_cmd_modify_qp");
-        let ends = profile_of((*qp).context).is_some_and(|profile| profile.modifies_whole) && mask & state == 0;
+        let profile = profile_of((*qp).context);
+        if let Some(errno) = gone::refusal(profile) {
+            return errno;
+        }
+        if let Some(time) = profile.and_then(|profile| profile.modify) {
+            std::thread::sleep(time);
+        }
+        let ends = profile.is_some_and(|profile| profile.modifies_whole) && mask & state == 0;
         if !ends {
             return modify(qp, attributes, mask, command, bytes);
         }
@@ -236,7 +317,11 @@ pub unsafe extern "C" fn ibv_cmd_query_qp(
 ) -> c_int {
     // SAFETY: the function has this type; the caller's contract.
     unsafe {
-        if profile_of((*qp).context).is_some_and(|profile| profile.has_no_query) {
+        let profile = profile_of((*qp).context);
+        if let Some(errno) = gone::refusal(profile) {
+            return errno;
+        }
+        if profile.is_some_and(|profile| profile.has_no_query) {
             return libc::EOPNOTSUPP;
         }
         let query: QueryQp = original(c"ibv_cmd_query_qp");

@@ -2,8 +2,11 @@
 
 use std::ffi::{CStr, CString, c_int};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use rdma_sys::ibv_context;
+
+use crate::gone::Step;
 
 /// Bytes that a queue pair sends inline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -60,6 +63,22 @@ pub(crate) struct Profile {
     pub(crate) negates_errors: bool,
     /// `poll=N`: completions that are handed over at once, at most.
     pub(crate) poll: Option<c_int>,
+    /// `late=MS`: how long completions take to come, and the events of them.
+    pub(crate) late: Option<Duration>,
+    /// `failed=vague`: of a failed request nothing but what is valid is right, and the reason comes ten times as late.
+    pub(crate) fails_vaguely: bool,
+    /// `sends=N`: there is no memory for each Nth request.
+    pub(crate) sends: Option<u64>,
+    /// `receives=N`: of each Nth list of receives there is memory for the first alone, or for none.
+    pub(crate) receives: Option<u64>,
+    /// `modify=MS`: how long `ibv_modify_qp` takes.
+    pub(crate) modify: Option<Duration>,
+    /// `cm=late:MS`: how long each event of the connection manager takes.
+    pub(crate) cm_late: Option<Duration>,
+    /// `cm=twice`: each disconnect is reported twice.
+    pub(crate) cm_twice: bool,
+    /// `fatal=STEP:MS`: the device goes at this step, and is back after this time.
+    pub(crate) fatal: Option<(Step, Duration)>,
 }
 
 impl Profile {
@@ -68,7 +87,8 @@ impl Profile {
         let mut profile = Profile::default();
         for word in words.split(',').filter(|word| !word.is_empty()) {
             let (key, value) = word.split_once('=').unwrap_or((word, ""));
-            let number = |text: &str| text.parse().unwrap_or_else(|_| panic!("DEVICE_PROFILE: {word}"));
+            let number = |text: &str| -> u32 { text.parse().unwrap_or_else(|_| panic!("DEVICE_PROFILE: {word}")) };
+            let milliseconds = |text: &str| Duration::from_millis(number(text).into());
             match (key, value.split_once(':').unwrap_or((value, ""))) {
                 ("device", (name, "")) => profile.device = name.to_owned(),
                 ("driver", (name, "")) => profile.driver = CString::new(name).ok(),
@@ -87,6 +107,17 @@ impl Profile {
                 ("query_qp", ("none", "")) => profile.has_no_query = true,
                 ("errors", ("negative", "")) => profile.negates_errors = true,
                 ("poll", (most, "")) => profile.poll = Some(number(most) as c_int),
+                ("late", (time, "")) => profile.late = Some(milliseconds(time)),
+                ("failed", ("vague", "")) => profile.fails_vaguely = true,
+                ("sends", (each, "")) => profile.sends = Some(number(each).into()),
+                ("receives", (each, "")) => profile.receives = Some(number(each).into()),
+                ("modify", (time, "")) => profile.modify = Some(milliseconds(time)),
+                ("cm", ("late", time)) => profile.cm_late = Some(milliseconds(time)),
+                ("cm", ("twice", "")) => profile.cm_twice = true,
+                ("fatal", (step, time)) => {
+                    let step = Step::named(step).unwrap_or_else(|| panic!("DEVICE_PROFILE: {word}"));
+                    profile.fatal = Some((step, milliseconds(time)));
+                }
                 _ => panic!("DEVICE_PROFILE: there is no {word}"),
             }
         }
@@ -95,7 +126,7 @@ impl Profile {
 }
 
 /// The profile of this process; None: all devices are as they are.
-fn profile() -> Option<&'static Profile> {
+pub(crate) fn any_profile() -> Option<&'static Profile> {
     static PROFILE: OnceLock<Option<Profile>> = OnceLock::new();
     let words = || std::env::var("DEVICE_PROFILE").ok();
     PROFILE.get_or_init(|| Some(Profile::parse(&words()?))).as_ref()
@@ -103,7 +134,7 @@ fn profile() -> Option<&'static Profile> {
 
 /// The profile of the device of this name; None: it is as it is.
 pub(crate) fn profile_of_name(device: &[u8]) -> Option<&'static Profile> {
-    profile().filter(|profile| device.starts_with(profile.device.as_bytes()))
+    any_profile().filter(|profile| device.starts_with(profile.device.as_bytes()))
 }
 
 /// The profile of an open device; None: it is as it is.
