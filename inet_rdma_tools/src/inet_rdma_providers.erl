@@ -169,8 +169,16 @@ emulations() ->
                 "windows=none",
                 "query_qp=none",
                 "errors=negative",
-                "poll=1"
+                "poll=1",
+                "late=2"
             ],
+            finds => none
+        },
+        #{
+            name => "faulty",
+            provider => none,
+            over => rxe,
+            words => ["late=5", "failed=vague", "modify=20", "cm=late:20", "cm=twice"],
             finds => none
         }
     ].
