@@ -2,7 +2,7 @@
 %% the case wants. Runs in the nodes under test.
 -module(inet_rdma_test_filler).
 
--export([park/0, load/3, flood/2, stop/1, script/2]).
+-export([park/0, load/3, flood/2, named/4, skewed/3, stop/1, script/2]).
 
 %% More senders than a link's sketch has entries.
 -define(OTHERS, 100).
@@ -63,6 +63,46 @@ send_all(Peer, Rounds, Bytes) ->
      || _ <- lists:seq(1, Rounds)
     ],
     ok.
+
+%% A process that sends, in turn, a message of this size to `sink' and a small one to one of many
+%% names of which the peer has none, each name this often. It lives on.
+-spec named(node(), Names :: pos_integer(), Rounds :: pos_integer(), Bytes :: pos_integer()) -> pid().
+named(Peer, Names, Rounds, Bytes) ->
+    spawn(fun() ->
+        _ = [
+            begin
+                {sink, Peer} ! binary:copy(<<1>>, Bytes),
+                {list_to_atom("no_name_" ++ integer_to_list(Name)), Peer} ! small
+            end
+         || _ <- lists:seq(1, Rounds), Name <- lists:seq(1, Names)
+        ],
+        finished()
+    end).
+
+%% About so many messages of one size to `sink', of so many processes: the share of the process of rank R
+%% is in proportion to R^-1.2. Returns the processes and their messages when all have sent; they live on.
+-spec skewed(node(), Senders :: pos_integer(), Messages :: pos_integer()) ->
+    {[pid()], [non_neg_integer()]}.
+skewed(Peer, Senders, Messages) ->
+    Weights = [math:pow(Rank, -1.2) || Rank <- lists:seq(1, Senders)],
+    Sum = lists:sum(Weights),
+    Counts = [round(Messages * Weight / Sum) || Weight <- Weights],
+    Parent = self(),
+    Pids = [
+        spawn(fun() ->
+            _ = [{sink, Peer} ! binary:copy(<<1>>, 100) || _ <- lists:seq(1, Count)],
+            Parent ! {self(), sent},
+            finished()
+        end)
+     || Count <- Counts
+    ],
+    _ = [
+        receive
+            {Pid, sent} -> ok
+        end
+     || Pid <- Pids
+    ],
+    {Pids, Counts}.
 
 finished() ->
     receive
