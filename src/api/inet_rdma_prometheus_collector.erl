@@ -163,23 +163,12 @@ node_state(#{state := State} = Link) ->
 place(Labels, State, States) ->
     [{Labels, Number} || {Number, Name} <- lists:enumerate(States), Name =:= State].
 
-%% The type of erlang:dist_get_stat/1 leaves out the atoms.
--dialyzer({no_match, node_queue/1}).
-
-%% As erlang:dist_get_stat/1 says of the VM's own queue: bytes, or whether there are any.
 node_queue(#{node := Node} = Link) ->
-    %% #connection{} of net_kernel: node, connection id, state.
-    {ok, _Received, _Sent, Queued} = erlang:dist_get_stat(ets:lookup_element(sys_dist, Node, 3)),
-    [
-        {
-            peer(Link),
-            case Queued of
-                false -> 0;
-                true -> -1;
-                Bytes -> Bytes
-            end
-        }
-    ].
+    case inet_rdma_port:queued(Node) of
+        closed -> [];
+        unknown -> [{peer(Link), -1}];
+        Bytes -> [{peer(Link), Bytes}]
+    end.
 
 %% Series of each link, while it is there. inet_rdma_counts lists the series that are values of
 %% inet_rdma:info/1.

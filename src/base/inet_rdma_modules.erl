@@ -27,6 +27,7 @@
     await_load/1,
     load_later/0,
     load_all/0,
+    has/1,
     load_tls/0
 ]).
 %% Spawned.
@@ -281,6 +282,8 @@ is_due() -> with_table(fun() -> not ets:insert_new(?HELD, {is_due, true}) end, t
 -spec load_all() -> ok.
 load_all() -> await_load(all).
 
+%% Whether a part is loaded.
+-spec has(part()) -> boolean().
 has(Part) ->
     Loaded = persistent_term:get(?LOADED, none),
     Loaded =:= Part orelse lists:member(Loaded, behind(Part)).

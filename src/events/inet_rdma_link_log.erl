@@ -2,7 +2,8 @@
 %% a guard's state.
 -module(inet_rdma_link_log).
 
--export([new/1, stalled/2, stall_ended/2, filled/4, unread/3, ended/4, ended_by/1]).
+-export([new/1, stalled/2, stall_ended/2, unread/3, ended/4, ended_by/1]).
+-export([filled/4, filled_at_end/4, busy/2]).
 -export_type([t/0, carried/0, ending/0]).
 
 %% Times of erlang:monotonic_time/0. stalled: when the peer stopped taking bytes; none: it takes
@@ -62,6 +63,20 @@ stall_ended(Carried, #{node := Node, stalled := Since} = Log) ->
 -spec filled(inet_rdma_link_fill:occasion(), port(), carried(), t()) -> t().
 filled(Occasion, Port, {Fabric, _}, #{node := Node, filled := Last} = Log) ->
     Log#{filled := inet_rdma_link_fill:note(Occasion, Port, {Node, Fabric}, Last)}.
+
+%% Notes who has filled the link of a session, whose port has ended. A link that was busy has had
+%% all modules loaded; another one that ends before that costs no load.
+-spec filled_at_end(Session :: <<_:128>>, port(), Fabric :: binary(), t()) -> ok.
+filled_at_end(Session, Port, Fabric, #{node := Node, filled := Last}) ->
+    case inet_rdma_modules:has(all) of
+        true -> inet_rdma_link_fill:note_end(Session, Port, {Node, Fabric}, Last);
+        false -> ok
+    end.
+
+%% The port is busy: the guard learns if the VM's queue is over its bound.
+-spec busy(Guard :: pid(), t()) -> ok.
+busy(Guard, #{node := Node, filled := Last}) ->
+    inet_rdma_link_fill:watch_queue(Guard, Node, Last).
 
 %% The port no longer reads the packets of a direction.
 -spec unread(Why :: binary(), carried(), t()) -> ok.

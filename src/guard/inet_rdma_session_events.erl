@@ -11,6 +11,7 @@
     down/3,
     again/2,
     return_due/1,
+    queue_over_bound/1,
     lasts/1,
     tick_time/2,
     witness/2,
@@ -136,6 +137,11 @@ return_due(#{loss := none, session := Session} = Guarded) ->
 return_due(Guarded) ->
     Guarded.
 
+%% Of inet_rdma_link_fill: senders wait, as the VM's queue is over its bound.
+-spec queue_over_bound(t()) -> t().
+queue_over_bound(Guarded) ->
+    filled(trouble, Guarded).
+
 %% inet_rdma_keeper sends it: the time of net_ticktime has changed.
 -spec tick_time(pos_integer(), t()) -> t().
 tick_time(_Seconds, #{queue := none} = Guarded) ->
@@ -183,6 +189,9 @@ timeout(_Name, Guarded) ->
 handle_notice(stalled, Guarded) ->
     #{log := Log} = Filled = filled(trouble, Guarded),
     Filled#{log := inet_rdma_link_log:stalled(inet_rdma_session_data:carried(Guarded), Log)};
+handle_notice(busy, #{log := Log} = Guarded) ->
+    ok = inet_rdma_link_log:busy(self(), Log),
+    Guarded;
 handle_notice(full, Guarded) ->
     filled(full, Guarded);
 handle_notice({unread, Why}, #{log := Log} = Guarded) ->

@@ -141,8 +141,11 @@ event(info, lasts, State, Data) ->
 event(info, woke, State, Data) ->
     ok = inet_rdma_modules:load_all(),
     next(State, Data, inet_rdma_session_suspicion:woke(Data));
-event(info, {'EXIT', Port, Exit}, _State, #{port := Port, log := Log} = Data) ->
+event(info, queue_over_bound, State, Data) ->
+    next(State, Data, inet_rdma_session_events:queue_over_bound(Data));
+event(info, {'EXIT', Port, Exit}, _State, #{port := Port, log := Log, session := Session} = Data) ->
     {Fabric, _} = inet_rdma_session_data:carried(Data),
+    ok = inet_rdma_link_log:filled_at_end(inet_rdma_session:name(Session), Port, Fabric, Log),
     ok = inet_rdma_link_log:ended(Exit, inet_rdma_session_events:ended(Data), Fabric, Log),
     {stop, normal, Data};
 event(_Type, _Content, _State, Data) ->

@@ -49,6 +49,7 @@
 -type notice_name() ::
     stalled
     | stall_ended
+    | busy
     | full
     | unread
     | suspected
@@ -110,6 +111,7 @@ notices() ->
     [
         stalled,
         stall_ended,
+        busy,
         full,
         unread,
         suspected,

@@ -67,6 +67,7 @@
     release_link/1,
     link_numbers/0,
     take_back/1,
+    ended_attribution/1,
     can_decompress/0,
     multipath_listener/1,
     make_multipath/2,
@@ -493,6 +494,10 @@ release_link(Link) -> late(?FUNCTION_NAME, [Link]).
 
 -spec take_back(Socket :: non_neg_integer()) -> ok.
 take_back(Socket) -> late(?FUNCTION_NAME, [Socket]).
+
+%% Session: its name.
+-spec ended_attribution(Session :: <<_:128>>) -> none | binary().
+ended_attribution(Session) -> late(?FUNCTION_NAME, [Session]).
 
 %% The callers give take_back/1 the first one, and own the inet port of the second one.
 -spec multipath_listener(IsV6 :: boolean()) ->

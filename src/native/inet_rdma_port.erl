@@ -5,7 +5,7 @@
 
 -export([open/0, reserve/1, close/1, is_link/1, start/1, tick/1, getstat/1, command/2, command/3]).
 -export([prove/2, is_proof/3, give_up_tcp/2, with_socket/3]).
--export([counts/1, statistics/1, coding/1, attribution/1]).
+-export([counts/1, statistics/1, coding/1, attribution/1, queued/1]).
 -export([first_standing/0, is_carried_by_queue/1, is_carried/1]).
 %% Called by inet_rdma_bounded.
 -export([use_socket/3]).
@@ -211,6 +211,21 @@ attribution(Port) ->
             none;
         Error ->
             Error
+    end.
+
+%% The type of erlang:dist_get_stat/1 leaves out the atoms.
+-dialyzer({no_match, queued/1}).
+
+%% Bytes in the VM's own queue of the link to a node, ahead of its controller. unknown: some.
+-spec queued(node()) -> non_neg_integer() | unknown | closed.
+queued(Node) ->
+    %% #connection{} of net_kernel: node, connection id, state.
+    try erlang:dist_get_stat(ets:lookup_element(sys_dist, Node, 3)) of
+        {ok, _Received, _Sent, false} -> 0;
+        {ok, _Received, _Sent, true} -> unknown;
+        {ok, _Received, _Sent, Bytes} -> Bytes
+    catch
+        error:_ -> closed
     end.
 
 %% The session's proof of these bytes. Empty: the port is closed.

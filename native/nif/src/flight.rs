@@ -13,7 +13,7 @@ use rustler::{Binary, Encoder, Env, NewBinary, Term};
 use crate::atoms;
 use crate::terms;
 
-fn binary<'a>(env: Env<'a>, bytes: &[u8]) -> Term<'a> {
+pub(crate) fn binary<'a>(env: Env<'a>, bytes: &[u8]) -> Term<'a> {
     let mut binary = NewBinary::new(env, bytes.len());
     binary.as_mut_slice().copy_from_slice(bytes);
     binary.into()

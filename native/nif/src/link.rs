@@ -5,17 +5,18 @@ use std::sync::Arc;
 use inet_rdma_assembly::Framing;
 use inet_rdma_engine::connection::{Closed, Connection, Notifier, Settings};
 use inet_rdma_fabric::QueuePair;
-use inet_rdma_port::can_decompress;
 use inet_rdma_port::handover::{self, Carried};
 use inet_rdma_port::notifications::Notifications;
 use inet_rdma_port::number_keys;
+use inet_rdma_port::{can_decompress, ended};
 use inet_rdma_records::Protection;
 use parking_lot::Mutex;
-use rustler::{Atom, Encoder, Env, Resource, ResourceArc, Term};
+use rustler::{Atom, Binary, Encoder, Env, Resource, ResourceArc, Term};
 
 use crate::atoms;
 use crate::attempt::AttemptResource;
 use crate::config::{Config, PollingOption};
+use crate::flight;
 use crate::protection::ProtectionOption;
 use crate::registry::{self, Registered};
 use crate::terms;
@@ -146,6 +147,16 @@ fn release_link(link: ResourceArc<LinkResource>) -> Atom {
 fn take_back(socket: i32) -> Atom {
     handover::take_back(socket);
     atoms::ok()
+}
+
+/// `ended_attribution(Name) -> none | Binary`: who has filled the link of the session with this name, whose port has
+/// ended; once. Empty: that was not counted. `none`: the port has not ended yet.
+#[rustler::nif]
+fn ended_attribution<'a>(env: Env<'a>, name: Binary<'a>) -> Term<'a> {
+    match ended::take(&name) {
+        Some(term) => flight::binary(env, &term),
+        None => atoms::none().encode(env),
+    }
 }
 
 /// `features() -> [verbs]`: the cargo features that the library was built with.

@@ -13,6 +13,8 @@
     cut_counts_nothing_twice/1
 ]).
 -export([full_link_is_an_event/1, loss_notes_who_filled_the_link/1]).
+-export([end_notes_who_filled_the_link/1, silence_notes_who_filled_the_link/1]).
+-export([queue_over_its_bound_is_noted/1]).
 -export([
     move_counts_nothing_twice/1,
     links_that_are_not_counted_say_why/1,
@@ -42,7 +44,10 @@ groups() ->
         operations_are_those_of_the_script,
         cut_counts_nothing_twice,
         full_link_is_an_event,
-        loss_notes_who_filled_the_link
+        loss_notes_who_filled_the_link,
+        end_notes_who_filled_the_link,
+        silence_notes_who_filled_the_link,
+        queue_over_its_bound_is_noted
     ]).
 
 init_per_group(Path, Config) ->
@@ -165,15 +170,79 @@ full_link_is_an_event(Config) ->
 quoted(Words) ->
     re:replace(Words, "[()<>.]", "\\\\&", [global]).
 
-filler_is_noted(A, B, Words) ->
+filler_is_noted(A, B, Words) -> filler_is_noted(A, B, Words, 0).
+
+%% By an event after the one with this sequence number.
+filler_is_noted(A, B, Words, After) ->
     inet_rdma_test_wait:until(noted, 10000, fun() ->
         History = call(A, inet_rdma, history, [name(B)]),
-        Fillers = [Why || #{event := <<"filler">>, why := Why} <- History],
+        Fillers = [
+            Why
+         || #{event := <<"filler">>, why := Why, sequence := Sequence} <- History, Sequence > After
+        ],
         case [Why || Why <- Fillers, string:find(Why, iolist_to_binary(Words)) =/= nomatch] of
             [_ | _] -> {ok, ok};
             [] -> History
         end
     end).
+
+%% Either node ends the link on purpose, or its port is killed.
+end_notes_who_filled_the_link(Config) ->
+    [A, B] = counted_pair(Config),
+    [ok = call(Node, inet_rdma_test_filler, park, []) || Node <- [A, B]],
+    [
+        begin
+            ok = inet_rdma_test_node:connect(A, B),
+            Filler = loaded(A, B),
+            Before = last_event(A, B),
+            End(A, B),
+            ok = filler_is_noted(A, B, words(A, Filler), Before)
+        end
+     || End <- [fun disconnect/2, fun(X, Y) -> disconnect(Y, X) end, fun kill_port/2]
+    ].
+
+%% As after the first seconds of a node: what a link calls when it ends is loaded.
+loaded(A, B) ->
+    ok = call(A, inet_rdma_modules, load_all, []),
+    Filler = call(A, inet_rdma_test_filler, load, [name(B), ?ROUNDS, ?BYTES]),
+    ok = call(A, inet_rdma_test_filler, stop, [Filler]),
+    Filler.
+
+words(A, Filler) -> ["sent are of ", call(A, erlang, pid_to_list, [Filler]), " (filler) to sink"].
+
+last_event(A, B) ->
+    lists:max([0 | [Sequence || #{sequence := Sequence} <- call(A, inet_rdma, history, [name(B)])]]).
+
+disconnect(A, B) -> ?assertEqual(true, call(A, erlang, disconnect_node, [name(B)])).
+
+kill_port(A, _B) ->
+    [{_, Port}] = call(A, erlang, system_info, [dist_ctrl]),
+    true = call(A, erlang, exit, [Port, kill]).
+
+%% The peer is stopped, and no path is suspected for that: net_ticktime ends the link.
+silence_notes_who_filled_the_link(Config) ->
+    More = #{rdma => [{suspect_after_ms, 0}], args => ["-kernel", "net_ticktime", "4"]},
+    [A, B] = counted_pair(Config, More),
+    ok = call(B, inet_rdma_test_filler, park, []),
+    Filler = loaded(A, B),
+    Before = last_event(A, B),
+    ok = inet_rdma_test_node:suspend(B),
+    inet_rdma_test_wait:until(ended, 30000, fun() -> call(A, erlang, nodes, []) =:= [] end),
+    ok = filler_is_noted(A, B, words(A, Filler), Before),
+    ok = inet_rdma_test_node:resume(B).
+
+%% The peer is stopped: senders wait before the link counts as stalled.
+queue_over_its_bound_is_noted(Config) ->
+    [A, B] = counted_pair(Config, #{rdma => [{suspect_after_ms, 0}], args => []}),
+    ok = call(B, inet_rdma_test_filler, park, []),
+    ok = call(A, inet_rdma_modules, load_all, []),
+    ok = inet_rdma_test_node:suspend(B),
+    Filler = call(A, inet_rdma_test_filler, flood, [name(B), ?BYTES]),
+    ok = filler_is_noted(A, B, words(A, Filler)),
+    Events = [Event || #{event := Event} <- call(A, inet_rdma, history, [name(B)])],
+    {Before, _} = lists:splitwith(fun(Event) -> Event =/= <<"filler">> end, Events),
+    ?assertNot(lists:member(<<"stalled">>, Before), Events),
+    ok = inet_rdma_test_node:resume(B).
 
 %% A cut in the middle of a load that is not enough to fill the link.
 loss_notes_who_filled_the_link(Config) ->
@@ -183,8 +252,7 @@ loss_notes_who_filled_the_link(Config) ->
     ok = call(A, inet_rdma_test_filler, stop, [Filler]),
     ?assert(inet_rdma_test_cutter:cut(PidA, PidB) > 0),
     ok = inet_rdma_test_cutter:await(PidA, PidB),
-    Words = ["sent are of ", call(A, erlang, pid_to_list, [Filler]), " (filler) to sink"],
-    ok = filler_is_noted(A, B, Words).
+    ok = filler_is_noted(A, B, words(A, Filler)).
 
 %% The load begins on TCP and goes on over shared memory.
 move_counts_nothing_twice(_Config) ->
@@ -251,8 +319,10 @@ reader_that_is_off_says_so(_Config) ->
     %% The link goes on.
     ok = call(A, inet_rdma_test_data, echo_and_compare, [name(B), [1000, 300000]]).
 
-counted_pair(Config) ->
-    Options = inet_rdma_test_paths:options(Config, #{}),
+counted_pair(Config) -> counted_pair(Config, #{}).
+
+counted_pair(Config, More) ->
+    Options = inet_rdma_test_paths:options(Config, More),
     [A, B] = inet_rdma_test_node:start_all([
         {[Prefix], inet_rdma_test_node:alone(Options)}
      || Prefix <- "ab"

@@ -5,10 +5,14 @@
 
 use std::time::{Duration, Instant};
 
+use crate::notice::Notice;
+
 /// Least time over which the busy time is summed.
 const SPAN: Duration = Duration::from_secs(1);
 /// Least time between two words of it.
 const PAUSE: Duration = Duration::from_secs(60);
+/// Least time between two words that the port is busy. Each wakes the guard, which costs about 50 us.
+const BUSY_PAUSE: Duration = Duration::from_secs(1);
 
 /// The busy time of one link.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -18,44 +22,51 @@ pub(crate) struct Fullness {
     /// The link is busy since then.
     busy_since: Option<Instant>,
     busy: Duration,
+    /// When [`Notice::Full`] was told last.
     told: Option<Instant>,
+    /// When [`Notice::Busy`] was told last.
+    busy_told: Option<Instant>,
 }
 
 impl Fullness {
-    /// The port is busy from now on, or no longer. True: the link was busy for at least half of a span that ends now,
-    /// and that has not been told for a while.
-    pub fn handle_busy(&mut self, is_busy: bool, now: Instant) -> bool {
+    /// The port is busy from now on, or no longer. What the guard is told: [`Notice::Busy`], or [`Notice::Full`] if the
+    /// link was busy for at least half of a span that ends now. Neither if it was told a short while ago.
+    pub fn handle_busy(&mut self, is_busy: bool, now: Instant) -> Option<Notice> {
         if is_busy {
             self.busy_since = Some(now);
             self.begun.get_or_insert(now);
-            return false;
+            return is_due(&mut self.busy_told, BUSY_PAUSE, now).then_some(Notice::Busy);
         }
         let (Some(since), Some(begun)) = (self.busy_since.take(), self.begun) else {
-            return false;
+            return None;
         };
         self.busy += now.saturating_duration_since(since);
         let span = now.saturating_duration_since(begun);
         if span < SPAN {
-            return false;
+            return None;
         }
         let is_full = self.busy * 2 >= span;
         (self.begun, self.busy) = (None, Duration::ZERO);
-        let is_due = self
-            .told
-            .is_none_or(|told| now.saturating_duration_since(told) >= PAUSE);
-        if is_full && is_due {
-            self.told = Some(now);
-        }
-        is_full && is_due
+        (is_full && is_due(&mut self.told, PAUSE, now)).then_some(Notice::Full)
     }
 
     /// The link stalls, or no longer does: the time until now is not that of a full link.
     pub fn restart(&mut self) {
         *self = Fullness {
             told: self.told,
+            busy_told: self.busy_told,
             ..Fullness::default()
         };
     }
+}
+
+/// Whether `pause` has passed since the last time that this was true.
+fn is_due(told: &mut Option<Instant>, pause: Duration, now: Instant) -> bool {
+    let is_due = told.is_none_or(|told| now.saturating_duration_since(told) >= pause);
+    if is_due {
+        *told = Some(now);
+    }
+    is_due
 }
 
 #[cfg(test)]
@@ -67,9 +78,13 @@ mod tests {
         let mut told = Vec::new();
         for round in first_ms..first_ms + rounds {
             let at = start + Duration::from_millis(round);
-            assert!(!fullness.handle_busy(true, at));
-            if fullness.handle_busy(false, at + Duration::from_micros(busy_us)) {
-                told.push(round);
+            assert_ne!(fullness.handle_busy(true, at), Some(Notice::Full));
+            match fullness.handle_busy(false, at + Duration::from_micros(busy_us)) {
+                None => {}
+                Some(notice) => {
+                    assert_eq!(notice, Notice::Full);
+                    told.push(round);
+                }
             }
         }
         told
@@ -102,10 +117,22 @@ mod tests {
     #[test]
     fn a_stalled_link_is_not_full() {
         let (mut fullness, start) = (Fullness::default(), Instant::now());
-        assert!(!fullness.handle_busy(true, start));
+        assert_eq!(fullness.handle_busy(true, start), Some(Notice::Busy));
         fullness.restart();
-        assert!(!fullness.handle_busy(false, start + Duration::from_secs(5)));
+        assert_eq!(fullness.handle_busy(false, start + Duration::from_secs(5)), None);
         assert_eq!(told(&mut fullness, start, 5_000, 900, 900), []);
+    }
+
+    #[test]
+    fn a_busy_link_is_told_at_once_and_once_a_second() {
+        let (mut fullness, start) = (Fullness::default(), Instant::now());
+        let told = Vec::from_iter((0..3000).filter(|round| {
+            let at = start + Duration::from_millis(*round);
+            let is_told = fullness.handle_busy(true, at).is_some();
+            assert_ne!(fullness.handle_busy(false, at), Some(Notice::Busy));
+            is_told
+        }));
+        assert_eq!(told, [0, 1000, 2000]);
     }
 
     #[test]

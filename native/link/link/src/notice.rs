@@ -14,6 +14,8 @@ named! {
         Stalled = c"stalled",
         /// The peer takes bytes again.
         StallEnded = c"stall_ended",
+        /// The port is busy, so the VM keeps packets; once a second at most.
+        Busy = c"busy",
         /// The port was busy for most of the last second or more, although the peer takes bytes; once a minute at most.
         Full = c"full",
         /// Packets of the link contradict the distribution's protocol, as this text says, so senders and targets are
@@ -117,6 +119,7 @@ mod tests {
         let notices = [
             Notice::Stalled,
             Notice::StallEnded,
+            Notice::Busy,
             Notice::Full,
             Notice::Unread(String::new()),
             Notice::Suspected,

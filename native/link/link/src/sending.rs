@@ -310,8 +310,8 @@ impl<H: AsRef<[u8]>, L: Memory> Link<H, L> {
         }
         let change = self.stall.set_busy(is_busy, now);
         self.tell_stall(change);
-        if self.fullness.handle_busy(is_busy, now) {
-            self.tell(Notice::Full);
+        if let Some(notice) = self.fullness.handle_busy(is_busy, now) {
+            self.tell(notice);
         }
         Some(is_busy)
     }

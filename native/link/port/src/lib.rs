@@ -11,6 +11,7 @@ mod coalescer;
 mod commands;
 mod device_questions;
 mod distance;
+pub mod ended;
 pub mod entry;
 mod fields;
 pub mod handover;

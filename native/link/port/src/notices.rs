@@ -24,6 +24,7 @@ pub(crate) fn detail(notice: &Notice) -> Option<Detail<'_>> {
         }
         Notice::Stalled
         | Notice::StallEnded
+        | Notice::Busy
         | Notice::Full
         | Notice::Suspected
         | Notice::Trusted

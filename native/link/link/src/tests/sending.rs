@@ -355,7 +355,7 @@ fn a_busy_port_whose_peer_takes_nothing_is_told_and_its_end_too() {
     lone.sizes = vec![70_000];
     lone.send_by_queue();
     assert!(lone.work().contains(&Work::SetBusy(true)));
-    assert_eq!(lone.notices(), []);
+    assert_eq!(lone.notices(), [Notice::Busy]);
     let at = lone.link.poll_timeout().expect("a look at what has gone");
     assert_eq!(at, lone.now + SECOND);
     lone.now = at;
@@ -374,6 +374,7 @@ fn a_busy_port_that_sends_does_not_stall() {
     lone.sizes = vec![70_000];
     lone.send_by_queue();
     let _busy = lone.work();
+    assert_eq!(lone.notices(), [Notice::Busy]);
     for _ in 0..3 {
         lone.queue_room = 1;
         lone.link.handle_queue_packets(lone.now, 0, true);
@@ -395,6 +396,7 @@ fn a_stalled_port_that_is_no_longer_busy_tells_the_end_of_the_stall() {
     lone.sizes = vec![(1 << 20) - 4];
     (0..5).for_each(|_| lone.send_by_queue());
     assert!(lone.work().contains(&Work::SetBusy(true)), "the log is full");
+    assert_eq!(lone.notices(), [Notice::Busy]);
     lone.pass(SECOND);
     lone.link.handle_timeout(lone.now);
     assert_eq!(lone.notices(), [Notice::Stalled]);

@@ -209,6 +209,7 @@ impl Side {
             | Notice::Earned
             | Notice::Stalled
             | Notice::StallEnded
+            | Notice::Busy
             | Notice::Full
             | Notice::Unread(_) => {}
         }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use inet_rdma_paths::Path;
 
 use super::Link;
+use crate::ended;
 use crate::port::Port;
 
 /// How long a port that is being closed waits for a peer that does not read the queued bytes.
@@ -13,6 +14,7 @@ const FLUSH: Duration = Duration::from_secs(5);
 impl Link {
     /// Called when a process or the VM closes the port while bytes wait: the peer gets them if it reads in time.
     pub fn flush(&mut self, port: Port) {
+        self.keep_attribution();
         self.state.request_transmission();
         self.work(port);
         let has_tcp = self.state.is_started() && self.state.has_writable_tcp();
@@ -28,8 +30,16 @@ impl Link {
         self.schedule(port);
     }
 
+    /// Leaves who has filled the link to its guard; once.
+    fn keep_attribution(&mut self) {
+        if self.guard.take().is_some() {
+            ended::keep(self.secret.name(), self.attribution().unwrap_or_default());
+        }
+    }
+
     /// Ends the link in order. The peer reads the sent bytes, then the end.
     pub fn close(&mut self, port: Port) {
+        self.keep_attribution();
         // Write as far as there is room, as packets may wait for the timer.
         let writes = self.state.is_sent_by_queue() && !self.state.is_held(Path::QueuePair);
         if let Some(queue) = self.queue.as_mut().filter(|_| writes) {
