@@ -15,6 +15,9 @@
 
 -export([collect_mf/2, deregister_cleanup/1]).
 
+%% Series of names for each link.
+-define(NAMES_MAX, 20).
+
 %% A distribution link, over RDMA or over TCP. owner: the connection supervisor. controller: the
 %% port, or the process of TLS, that carries the packets; undefined before the link is up.
 -type link() :: #{
@@ -186,7 +189,10 @@ carrier_series() ->
             fun link_path_state/1},
         {link_operation_bytes_total, counter,
             "Bytes of packets by the operation of the distribution's protocol, without the lengths "
-            "before them.", fun link_operations/1}
+            "before them.", fun link_operations/1},
+        {link_name_bytes_per_second, gauge,
+            "Bytes per second of late by the registered names of sender and target: the 20 heaviest "
+            "of a link, with the option attribution_names.", fun link_names/1}
         | [
             {Name, Type, Help, of_info(Keys)}
          || {Name, Type, Help, Keys} <- inet_rdma_counts:series()
@@ -223,6 +229,15 @@ link_operations(#{controller := Port} = Link) when is_port(Port) ->
         {peer(Link) ++ [{direction, Direction}, {operation, Operation}], Bytes}
      || {Direction, {Operations, _Recent, _All, _Off}} <- [{sent, Sent}, {received, Received}],
         {Operation, _Messages, Bytes} <- Operations
+    ].
+
+%% None with the option off. Names of processes are few; pids would be new series again and again.
+link_names(#{node := Node} = Link) ->
+    {ok, #{attribution_names := on}} = inet_rdma_options:node(),
+    {ok, Top} = inet_rdma_top:of_node(Node),
+    [
+        {peer(Link) ++ [{direction, Direction}, {from, From}, {to, To}], Bytes}
+     || {{Direction, From, To}, Bytes} <- inet_rdma_top:named(Top, ?NAMES_MAX)
     ].
 
 one_if(true) -> 1;

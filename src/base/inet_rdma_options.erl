@@ -74,6 +74,7 @@ list() ->
         {suspect_after_ms, guard, {zero_or, 500, 3600000, "milliseconds"}, 1000},
         {detour, carrier, {one_of, [true, false, connect]}, true},
         {attribution, carrier, {one_of, [on, off]}, on},
+        {attribution_names, carrier, {one_of, [on, off]}, off},
         {fallback_retry_ms, guard, {integer, 0, 86400000, "milliseconds"}, 60000},
         {shm_directory, carrier, shared_directory, none},
         {shm_allowed_uids, carrier, {users, 64}, []},

@@ -3,7 +3,7 @@
 %% Internal: use inet_rdma:top/0,1.
 -module(inet_rdma_top).
 
--export([all/0, of_node/1, of_attribution/1, table/2, text/1, rate/1]).
+-export([all/0, of_node/1, of_attribution/1, named/2, table/2, text/1, rate/1]).
 -export_type([t/0, direction/0, heaviest/0, row/0, party/0]).
 
 -type t() :: #{sent := direction(), received := direction()}.
@@ -120,6 +120,30 @@ initial_call(Pid) ->
         {{proc_lib, init_p, 5}, {initial_call, Call}} -> Call;
         {Call, _} -> Call
     end.
+
+%% The heaviest of late by registered names, at most this many, the heaviest first, in bytes per
+%% second. A row without a registered name is left out; where one of the two is no name it is empty.
+-spec named(t(), Most :: pos_integer()) ->
+    [{{sent | received, From :: atom() | <<>>, To :: atom() | <<>>}, non_neg_integer()}].
+named(Top, Most) ->
+    Rows = [
+        {{Direction, registered(From), registered(To)}, Bytes}
+     || Direction <- [sent, received],
+        #{recent := #{rows := Rows}} <- [map_get(Direction, Top)],
+        #{from := From, to := To, at_least := Bytes} <- Rows
+    ],
+    Sums = lists:foldl(
+        fun({Key, Bytes}, Before) ->
+            maps:update_with(Key, fun(Sum) -> Sum + Bytes end, Bytes, Before)
+        end,
+        #{},
+        [Row || {{_, From, To}, _} = Row <- Rows, {From, To} =/= {<<>>, <<>>}]
+    ),
+    lists:sublist(lists:reverse(lists:keysort(2, maps:to_list(Sums))), Most).
+
+registered({Pid, Name}) when is_pid(Pid), is_atom(Name) -> Name;
+registered({name, Name}) -> Name;
+registered(_Party) -> <<>>.
 
 %% The heaviest rows of late, at most this many in each direction of each link, as a table. Empty: no
 %% link counts its senders, or nothing has gone over them.

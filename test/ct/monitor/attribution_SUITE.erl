@@ -14,7 +14,7 @@
 ]).
 -export([full_link_is_an_event/1, loss_notes_who_filled_the_link/1]).
 -export([end_notes_who_filled_the_link/1, silence_notes_who_filled_the_link/1]).
--export([queue_over_its_bound_is_noted/1]).
+-export([queue_over_its_bound_is_noted/1, registered_names_are_series/1]).
 -export([
     move_counts_nothing_twice/1,
     links_that_are_not_counted_say_why/1,
@@ -34,6 +34,7 @@ all() ->
         {group, shm},
         {group, tls},
         move_counts_nothing_twice,
+        registered_names_are_series,
         links_that_are_not_counted_say_why,
         reader_that_is_off_says_so
     ].
@@ -243,6 +244,37 @@ queue_over_its_bound_is_noted(Config) ->
     {Before, _} = lists:splitwith(fun(Event) -> Event =/= <<"filler">> end, Events),
     ?assertNot(lists:member(<<"stalled">>, Before), Events),
     ok = inet_rdma_test_node:resume(B).
+
+%% Only with the option, and pids are in no series.
+registered_names_are_series(_Config) ->
+    [A, B] = inet_rdma_test_node:start_all([
+        {"a", inet_rdma_test_node:alone(#{rdma => [{attribution_names, on}], args => []})},
+        {"b", inet_rdma_test_node:alone(#{args => []})}
+    ]),
+    ok = inet_rdma_test_node:connect(A, B),
+    [ok = call(Node, inet_rdma_test_filler, park, []) || Node <- [A, B]],
+    [ok = call(Node, inet_rdma_test_metrics, use_stand_in, []) || Node <- [A, B]],
+    _ = loaded(A, B),
+    {gauge, Series} = names(A),
+    Peer = atom_to_binary(name(B)),
+    ct:pal("~p", [Series]),
+    Labels = #{
+        <<"peer">> => Peer,
+        <<"direction">> => <<"sent">>,
+        <<"from">> => <<"filler">>,
+        <<"to">> => <<"sink">>
+    },
+    ?assertMatch([{Labels, Rate} | _] when Rate > 10000, Series),
+    %% The many senders without a name are one series.
+    Others = Labels#{<<"from">> => <<>>},
+    ?assertMatch([{Others, _}], [One || {Each, _} = One <- Series, Each =:= Others]),
+    ?assert(length(Series) =< 20),
+    ?assertEqual({gauge, []}, names(B)).
+
+names(Node) ->
+    Families = call(Node, inet_rdma_test_metrics, collect, [inet_rdma_prometheus_collector]),
+    {_, Type, Series} = lists:keyfind(<<"inet_rdma_link_name_bytes_per_second">>, 1, Families),
+    {Type, Series}.
 
 %% A cut in the middle of a load that is not enough to fill the link.
 loss_notes_who_filled_the_link(Config) ->
