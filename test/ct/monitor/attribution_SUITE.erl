@@ -232,13 +232,18 @@ silence_notes_who_filled_the_link(Config) ->
     ok = filler_is_noted(A, B, words(A, Filler), Before),
     ok = inet_rdma_test_node:resume(B).
 
-%% The peer is stopped: senders wait before the link counts as stalled.
+%% The peer is stopped: many senders wait before the link counts as stalled. The VM suspends each
+%% of them after its message.
 queue_over_its_bound_is_noted(Config) ->
     [A, B] = counted_pair(Config, #{rdma => [{suspect_after_ms, 0}], args => []}),
     ok = call(B, inet_rdma_test_filler, park, []),
     ok = call(A, inet_rdma_modules, load_all, []),
     ok = inet_rdma_test_node:suspend(B),
     Filler = call(A, inet_rdma_test_filler, flood, [name(B), ?BYTES]),
+    _ = [
+        call(A, erlang, spawn, [erlang, send, [{sink, name(B)}, binary:copy(<<1>>, ?BYTES)]])
+     || _ <- lists:seq(1, 100)
+    ],
     ok = filler_is_noted(A, B, words(A, Filler)),
     Events = [Event || #{event := Event} <- call(A, inet_rdma, history, [name(B)])],
     {Before, _} = lists:splitwith(fun(Event) -> Event =/= <<"filler">> end, Events),
