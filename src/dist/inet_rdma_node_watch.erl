@@ -114,11 +114,12 @@ init(Alias, Node, Options) ->
     ok = net_kernel:monitor_nodes(true, [nodedown_reason, {node_type, all}]),
     ok = open(Node, Options),
     Alias ! {Alias, ready},
-    inet_rdma_sleeper:run(?MODULE, #watch{
+    Watch = #watch{
         node = Node,
         tick_time = inet_rdma_keeper:known_tick_time(),
         checked_at = erlang:monotonic_time(millisecond)
-    }).
+    },
+    inet_rdma_sleeper:run(?MODULE, check_later(Watch)).
 
 open(Node, Options) ->
     case inet_rdma_recorder:open(Node, Options) of
@@ -226,10 +227,10 @@ interval_ms(#watch{tick_time = Seconds}) ->
         end,
     max(1, Seconds * 1000 div Intensity).
 
-%% Ticks may come a little early.
+%% Ticks may come a little early. Queries of net_kernel count as ticks, too.
 check_if_due(#watch{checked_at = CheckedAt} = Watch) ->
     Now = erlang:monotonic_time(millisecond),
-    case Now - CheckedAt >= interval_ms(Watch) * 3 div 4 of
+    case Now - CheckedAt >= interval_ms(Watch) * 15 div 16 of
         true -> check(Now, stop_timer(Watch#watch{checked_at = Now}));
         false -> check_later(Watch)
     end.

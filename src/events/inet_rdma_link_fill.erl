@@ -34,19 +34,19 @@
 note(Occasion, Port, Link, Last) ->
     Now = erlang:monotonic_time(second),
     case Occasion =:= full orelse is_due(Now, Last) of
-        true -> note_now(inet_rdma_port:attribution(Port), [Occasion, Port, Link], Now, Last);
+        true -> note_now(inet_rdma_port:attribution(Port), [Occasion, Port, Link], Now);
         false -> Last
     end.
 
 is_due(_Now, never) -> true;
 is_due(Now, Last) -> Now - Last >= ?PAUSE_S.
 
-note_now({ok, Attribution}, Arguments, Now, _Last) ->
+note_now({ok, Attribution}, Arguments, Now) ->
     %% If the process table is full nothing is noted.
     _ = inet_rdma_bounded:start(?MODULE, tell, Arguments ++ [Attribution]),
     Now;
-note_now(_NoneOrClosed, _Arguments, _Now, Last) ->
-    Last.
+note_now(_NoneOrClosed, _Arguments, Now) ->
+    Now.
 
 %% Notes who has filled the link whose port has ended.
 -spec note_end(Session :: <<_:128>>, port(), {Node :: binary(), Fabric :: binary()}, t()) -> ok.
@@ -55,8 +55,8 @@ note_end(Session, Port, Link, Last) ->
         true ->
             _ = inet_rdma_bounded:start(?MODULE, tell_ended, [Session, Port, Link]),
             ok;
+        %% What the port has left stays there until others need the room.
         false ->
-            _ = inet_rdma_nif:ended_attribution(Session),
             ok
     end.
 

@@ -15,8 +15,8 @@
 -export([init/0]).
 -export([handle/2]).
 
-%% Links tick at the same time: the shortest time between two messages about it. net_kernel's
-%% shortest tick interval is 250 ms.
+%% Links tick at the same time: the shortest time between two messages about it. With the default
+%% of net_tickintensity ticks are 250 ms apart at least.
 -define(PAUSE_MS, 100).
 %% How long a caller of tick_time/1 waits for net_kernel.
 -define(ANSWER_MS, 1000).
@@ -26,11 +26,11 @@
 %% net_kernel is asked at the first of so many ticks.
 -define(ASK_TICKS, 4).
 
-%% watched: the rows by their processes and ports. tick_time: the net_ticktime in force, in seconds.
-%% ticks: modulo ASK_TICKS.
+%% watched: the rows by their processes and ports. tick_time: the net_ticktime in force, in seconds;
+%% unknown: net_kernel has not answered yet. ticks: modulo ASK_TICKS.
 -record(keeper, {
     watched = #{} :: #{pid() | port() => inet_rdma_links:key()},
-    tick_time = ?TICK_TIME :: pos_integer(),
+    tick_time = unknown :: pos_integer() | unknown,
     ticks = 0 :: non_neg_integer()
 }).
 
@@ -70,7 +70,7 @@ handle({'DOWN', _Ref, _Type, Owner, _Reason}, #keeper{watched = Watched} = Keepe
     {ok, Keeper#keeper{watched = Others}};
 handle(ticked, #keeper{ticks = Ticks} = Keeper) ->
     #keeper{tick_time = Seconds} = Next = ask_if_due(Keeper),
-    ok = inet_rdma_sleeper:tell(inet_rdma_node_watch, {ticked, Seconds}),
+    ok = inet_rdma_sleeper:tell(inet_rdma_node_watch, {ticked, known(Seconds)}),
     {ok, Next#keeper{ticks = (Ticks + 1) rem ?ASK_TICKS}};
 handle(prepare_modules, Keeper) ->
     ok = inet_rdma_modules:prepare(),
@@ -93,16 +93,24 @@ add(Owner, Key, #keeper{watched = Watched} = Keeper) ->
     ),
     Keeper#keeper{watched = Watched#{Owner => Key}}.
 
-ask_if_due(#keeper{ticks = 0, tick_time = Before} = Keeper) ->
+ask_if_due(#keeper{ticks = Ticks, tick_time = Before} = Keeper) when
+    Ticks =:= 0; Before =:= unknown
+->
     Seconds = tick_time(Before),
-    _ = [Guard ! {tick_time, Seconds} || Seconds =/= Before, Guard <- inet_rdma_links:guards()],
+    _ = [
+        Guard ! {tick_time, Seconds}
+     || Seconds =/= Before, Seconds =/= unknown, Guard <- inet_rdma_links:guards()
+    ],
     Keeper#keeper{tick_time = Seconds};
 ask_if_due(Keeper) ->
     Keeper.
 
 %% The net_ticktime in force, in seconds.
 -spec known_tick_time() -> pos_integer().
-known_tick_time() -> tick_time(?TICK_TIME).
+known_tick_time() -> known(tick_time(unknown)).
+
+known(unknown) -> ?TICK_TIME;
+known(Seconds) -> Seconds.
 
 %% Unknown: the answer if net_kernel is about to end, or does not answer in time, as it may wait for
 %% a name server.

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 /// The shortest time between two questions that measure, with packets.
 pub(crate) const WITH_PACKETS: Duration = Duration::from_secs(1);
-/// The same, with ticks. The answer wakes both nodes once more. With ticks each 15 s, the usual interval, each minute
-/// has a question, for the round trips of the last minute.
-pub(crate) const WITH_TICKS: Duration = Duration::from_secs(40);
+/// The same, with ticks. The answer wakes both nodes once more. With ticks each 15 s, the usual interval, or 30 s the
+/// last minute has a round trip.
+pub(crate) const WITH_TICKS: Duration = Duration::from_secs(29);
 
 /// The questions of one link.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]

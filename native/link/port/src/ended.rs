@@ -9,8 +9,9 @@ use std::collections::VecDeque;
 use inet_rdma_session::proof::NAME_BYTES;
 use parking_lot::Mutex;
 
-/// Number of links that are kept: a guard that has died takes nothing. An entry has about 5 KB.
-const LINKS: usize = 64;
+/// Number of links that are kept, as not each guard takes what was left. An entry has about 5 KB. Of more links that end
+/// at once the first ones are not noted.
+const LINKS: usize = 256;
 
 /// The latest last.
 static ENDED: Mutex<VecDeque<([u8; NAME_BYTES], Vec<u8>)>> = Mutex::new(VecDeque::new());
@@ -38,13 +39,14 @@ mod tests {
 
     #[test]
     fn the_latest_links_are_kept_until_they_are_taken() {
-        for number in 0..=LINKS as u8 {
-            keep([number; NAME_BYTES], vec![number]);
+        let name = |number: usize| (number as u128).to_le_bytes();
+        for number in 0..=LINKS {
+            keep(name(number), name(number).to_vec());
         }
-        assert_eq!(take(&[0; NAME_BYTES]), None);
-        for number in 1..=LINKS as u8 {
-            assert_eq!(take(&[number; NAME_BYTES]), Some(vec![number]));
-            assert_eq!(take(&[number; NAME_BYTES]), None);
+        assert_eq!(take(&name(0)), None);
+        for number in 1..=LINKS {
+            assert_eq!(take(&name(number)), Some(name(number).to_vec()));
+            assert_eq!(take(&name(number)), None);
         }
         assert_eq!(take(b"another name"), None);
     }

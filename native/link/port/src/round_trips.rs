@@ -1,7 +1,7 @@
 //! Round trips over a link's TCP connection: the time from a question to the answer, which the peer's port gives at
 //! once.
 //!
-//! A link asks at most once a second, with packets that it sends anyway, and with ticks each 40 s. As every packet, the
+//! A link asks at most once a second, with packets that it sends anyway, and with ticks each 29 s. As every packet, the
 //! answer waits until the peer's kernel and VM give the port its turn.
 //!
 //! Over a queue pair nothing is measured: the stream protocol has no message that is answered at once. Ticks are not
