@@ -34,19 +34,19 @@
 note(Occasion, Port, Link, Last) ->
     Now = erlang:monotonic_time(second),
     case Occasion =:= full orelse is_due(Now, Last) of
-        true -> note_now(inet_rdma_port:attribution(Port), [Occasion, Port, Link], Now);
+        true -> note_now(inet_rdma_port:attribution(Port), [Occasion, Port, Link], Now, Last);
         false -> Last
     end.
 
 is_due(_Now, never) -> true;
 is_due(Now, Last) -> Now - Last >= ?PAUSE_S.
 
-note_now({ok, Attribution}, Arguments, Now) ->
+note_now({ok, Attribution}, Arguments, Now, _Last) ->
     %% If the process table is full nothing is noted.
     _ = inet_rdma_bounded:start(?MODULE, tell, Arguments ++ [Attribution]),
     Now;
-note_now(_NoneOrClosed, _Arguments, Now) ->
-    Now.
+note_now(_NoneOrClosed, _Arguments, _Now, Last) ->
+    Last.
 
 %% Notes who has filled the link whose port has ended.
 -spec note_end(Session :: <<_:128>>, port(), {Node :: binary(), Fabric :: binary()}, t()) -> ok.
