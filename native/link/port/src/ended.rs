@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 use inet_rdma_session::proof::NAME_BYTES;
 use parking_lot::Mutex;
 
-/// Number of links that are kept, as not each guard takes what was left. An entry has about 5 KB. Of more links that end
-/// at once the first ones are not noted.
+/// Number of links that are kept, as not each guard takes what was left. An entry has about 5 KB. Of more links that
+/// end at once the first ones are not noted.
 const LINKS: usize = 256;
 
 /// The latest last.
