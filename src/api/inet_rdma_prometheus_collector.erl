@@ -166,6 +166,9 @@ node_state(#{state := State} = Link) ->
 place(Labels, State, States) ->
     [{Labels, Number} || {Number, Name} <- lists:enumerate(States), Name =:= State].
 
+%% The type of erlang:dist_get_stat/1 leaves out the atoms, which become unknown.
+-dialyzer({no_match, node_queue/1}).
+
 node_queue(#{node := Node} = Link) ->
     case inet_rdma_port:queued(Node) of
         closed -> [];
