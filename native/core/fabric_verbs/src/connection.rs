@@ -252,7 +252,7 @@ impl Connection {
     pub(crate) fn drain_events(&self) {
         if self.channel.drain().is_err() {
             // This fails only if the device was removed.
-            self.registration.set_end(End::Failed(FabricError::DeviceRemoved));
+            self.registration.set_end(End::DeviceFailed(FabricError::DeviceRemoved));
         }
     }
 

@@ -15,7 +15,7 @@ pub(crate) enum End {
     Peer,
     /// A failure on this side or on the way.
     Failed(FabricError),
-    /// The whole device has failed.
+    /// The whole device has failed, or was removed.
     DeviceFailed(FabricError),
 }
 

@@ -326,7 +326,7 @@ impl Events {
 fn end_by(kind: Kind) -> Option<End> {
     match kind {
         Kind::Disconnected | Kind::ConnectError | Kind::Unreachable | Kind::Rejected => Some(End::Peer),
-        Kind::DeviceRemoval => Some(End::Failed(FabricError::DeviceRemoved)),
+        Kind::DeviceRemoval => Some(End::DeviceFailed(FabricError::DeviceRemoved)),
         // Events that repeat another one or have no meaning for a connection. After an address change (bonding) the
         // queue pair stays on its device, and ends with it.
         Kind::AddressChange
@@ -358,7 +358,8 @@ mod tests {
         assert_eq!(end_by(Kind::Disconnected), Some(End::Peer));
         assert_eq!(
             end_by(Kind::DeviceRemoval),
-            Some(End::Failed(FabricError::DeviceRemoved))
+            Some(End::DeviceFailed(FabricError::DeviceRemoved)),
+            "the self-test takes it for no fault of a request"
         );
         for kind in [
             Kind::TimewaitExit,
