@@ -1,10 +1,10 @@
 //! The thread that takes the events about the ends of connections: one for the process, started with the first
 //! connection. It reads one channel of the connection manager for all connections that are up, and the asynchronous
-//! events of each device once, and the removal of each device that librdmacm has opened ([`sentinels`]). A connection
-//! so needs no descriptor for its end: the thread stores the end, and moves its queue pair to the error state, which
-//! wakes the user through the completion channel ([`ConnectionEnd::carry_out`]).
+//! events of each device once, and the removal of each device that librdmacm has opened ([`removal_watch`]). A
+//! connection so needs no descriptor for its end: the thread stores the end, and moves its queue pair to the error
+//! state, which wakes the user through the completion channel ([`ConnectionEnd::carry_out`]).
 
-mod sentinels;
+mod removal_watch;
 mod turn;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,7 +25,7 @@ use crate::connection_end::{ConnectionEnd, End};
 use crate::ended;
 use crate::refusal::{self, failed_call};
 use crate::registry::{Names, Registry};
-use sentinels::Sentinels;
+use removal_watch::RemovalWatch;
 use turn::Turn;
 
 /// Events of one source that are taken before the next source has its turn.
@@ -51,7 +51,10 @@ pub(crate) struct Events {
     registry: Mutex<Registry<Arc<CmId>>>,
     /// Connections whose ends [`Events::pull`] has stored, for the thread to carry them out.
     pending: Mutex<Vec<Arc<ConnectionEnd>>>,
-    sentinels: Mutex<Sentinels>,
+    removal_watch: Mutex<RemovalWatch>,
+    /// Tokens of ids whose devices were removed, for the thread: [`Events::pull`] must not wait for `removal_watch`,
+    /// which is locked while the kernel is asked.
+    removed: Mutex<Vec<usize>>,
     turn: Turn,
     /// The reason why the thread has ended; None: it runs.
     failure: OnceLock<FabricError>,
@@ -108,7 +111,8 @@ impl Events {
             crash,
             registry: Mutex::default(),
             pending: Mutex::default(),
-            sentinels: Mutex::default(),
+            removal_watch: Mutex::default(),
+            removed: Mutex::default(),
             turn: Turn::new(),
             failure: OnceLock::new(),
         });
@@ -159,7 +163,8 @@ impl Events {
         // The connection may have ended for another reason before the removal of its device is known.
         self.pull(names);
         let mut registry = self.registry.lock();
-        if let (true, Some(device)) = (registry.remove(names), id.device()) {
+        let is_last = registry.remove(names);
+        if let (true, Some(device)) = (is_last, id.device()) {
             // The thread may have removed it.
             let _ = epoll::delete(&self.watch, device.async_fd());
         }
@@ -168,7 +173,7 @@ impl Events {
     /// Lets the kernel remove the device of this id, if it has one, while no connection uses it: from now on the thread
     /// learns of the removal.
     pub(crate) fn watch_for_removal(&self, id: &CmId) {
-        self.sentinels.lock().post(&self.channel, id);
+        self.removal_watch.lock().watch(&self.channel, id);
     }
 
     /// Takes a few events now, for a user that looks for the reason of its connection's end. The thread wakes the users
@@ -180,12 +185,8 @@ impl Events {
         let _ = self.take_of_connections(&registry, PULLED_MAX, &mut pending);
         self.take_of_device(&registry, names.device, PULLED_MAX, &mut pending);
         drop(registry);
-        // Without a wait for a thread that posts one, and asks the kernel.
-        let is_relieved = self
-            .sentinels
-            .try_lock()
-            .is_none_or(|sentinels| sentinels.has_relieved());
-        if !pending.is_empty() || is_relieved {
+        let has_removed = !self.removed.lock().is_empty();
+        if !pending.is_empty() || has_removed {
             self.pending.lock().append(&mut pending);
             self.called.set();
         }
@@ -243,9 +244,12 @@ impl Events {
                 device => self.take_of_device(&self.registry.lock(), device as usize, BATCH, &mut pending),
             }
         }
-        // Destroys them, which asks the kernel.
-        let relieved = self.sentinels.lock().take_relieved();
-        drop(relieved);
+        let removed = std::mem::take(&mut *self.removed.lock());
+        if !removed.is_empty() {
+            let ids = self.removal_watch.lock().take_removed(&removed);
+            // Destroys them without the lock, as that asks the kernel.
+            drop(ids);
+        }
         for end in pending {
             // Each wake asks the device, so the thread's turn begins again with each: their sum is no sign of a hang.
             self.turn.begin(Instant::now());
@@ -273,7 +277,7 @@ impl Events {
                 return Ok(false);
             };
             if event.kind == Kind::DeviceRemoval {
-                self.sentinels.lock().relieve(event.id);
+                self.removed.lock().push(event.id);
             }
             let (Some(end), Some(connection_end)) = (end_by(event.kind), registry.connection(event.id)) else {
                 continue;
