@@ -67,7 +67,8 @@ fn is_local(address: &str) -> NifResult<bool> {
 /// text, belong to an RDMA device, in the given order, without loopback and link-local addresses. The error says why
 /// verbs cannot be used here.
 ///
-/// Opens each device that it finds. librdmacm keeps each open as long as the process runs: one descriptor per device.
+/// Opens each device that it finds, and starts the thread of RDMA events. librdmacm keeps each device open until it is
+/// removed: one descriptor per device.
 /// Not for a normal scheduler.
 #[rustler::nif(schedule = "DirtyIo")]
 fn verbs_addresses<'a>(env: Env<'a>, addresses: Vec<&str>) -> NifResult<Term<'a>> {

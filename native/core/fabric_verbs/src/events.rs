@@ -1,8 +1,9 @@
-//! The thread that takes the events about the ends of connections: one for the process, started with the first
-//! connection. It reads one channel of the connection manager for all connections that are up, and the asynchronous
-//! events of each device once, and the removal of each device that librdmacm has opened ([`removal_watch`]). A
-//! connection so needs no descriptor for its end: the thread stores the end, and moves its queue pair to the error
-//! state, which wakes the user through the completion channel ([`ConnectionEnd::carry_out`]).
+//! The thread that takes the events about the ends of connections: one for the process, started when the process first
+//! looks for addresses of devices, listens at an address, or makes a connection. It reads one channel of the connection
+//! manager for all connections that are up, and the asynchronous events of each device once, and the removal of each
+//! device that librdmacm has opened ([`removal_watch`]). A connection so needs no descriptor for its end: the thread
+//! stores the end, and moves its queue pair to the error state, which wakes the user through the completion channel
+//! ([`ConnectionEnd::carry_out`]).
 
 mod removal_watch;
 mod turn;
@@ -80,7 +81,7 @@ impl Crash {
     }
 }
 
-/// The thread's events; None before the first connection.
+/// The thread's events; None before its first start.
 static RUNNING: Mutex<Option<Arc<Events>>> = Mutex::new(None);
 
 impl Events {
