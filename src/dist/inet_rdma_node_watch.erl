@@ -40,8 +40,8 @@
 %% A link that ends within this time is only counted, if its node is hidden and offers nothing.
 -define(LASTS_MS, 10000).
 
-%% What is heard of a link goes to the recorder together for so many tick intervals: the writer of
-%% its file wakes for each event.
+%% The recorder gets one event for the packets of this number of tick intervals: the writer of its
+%% file wakes for each event.
 -define(HEARD_TICKS, 4).
 
 %% What a link has received, when this count was first seen, in milliseconds of

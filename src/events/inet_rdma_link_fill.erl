@@ -26,7 +26,8 @@
 %% An ended port has left its counts some microseconds after its exit signal.
 -define(LEFT_TRIES, 100).
 -define(LEFT_PAUSE_MS, 10).
-%% A port says once a second at most that it is busy; so long its queue is looked at.
+%% A port says once a second at most that it is busy. A process looks at the VM's queue of the link
+%% for that second.
 -define(QUEUE_LOOKS, 10).
 -define(QUEUE_PAUSE_MS, 100).
 
@@ -48,7 +49,7 @@ note_now({ok, Attribution}, Arguments, Now, _Last) ->
 note_now(_NoneOrClosed, _Arguments, _Now, Last) ->
     Last.
 
-%% Notes who has filled the link whose port has ended.
+%% Records the heaviest senders of a link whose port has ended.
 -spec note_end(Session :: <<_:128>>, port(), {Node :: binary(), Fabric :: binary()}, t()) -> ok.
 note_end(Session, Port, Link, Last) ->
     case is_due(erlang:monotonic_time(second), Last) of

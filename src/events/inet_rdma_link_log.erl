@@ -64,7 +64,7 @@ stall_ended(Carried, #{node := Node, stalled := Since} = Log) ->
 filled(Occasion, Port, {Fabric, _}, #{node := Node, filled := Last} = Log) ->
     Log#{filled := inet_rdma_link_fill:note(Occasion, Port, {Node, Fabric}, Last)}.
 
-%% Notes who has filled the link of a session, whose port has ended. A link that was busy has had
+%% Records the heaviest senders of a session's link whose port has ended. A link that was busy has had
 %% all modules loaded; another one that ends before that costs no load.
 -spec filled_at_end(Session :: <<_:128>>, port(), Fabric :: binary(), t()) -> ok.
 filled_at_end(Session, Port, Fabric, #{node := Node, filled := Last}) ->

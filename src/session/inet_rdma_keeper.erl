@@ -23,7 +23,7 @@
 %% Where the tick time is not known: kernel's default, in seconds.
 -define(TICK_TIME, 60).
 
-%% net_kernel is asked at the first of so many ticks.
+%% The keeper asks net_kernel at the first of this number of ticks.
 -define(ASK_TICKS, 4).
 
 %% watched: the rows by their processes and ports. tick_time: the net_ticktime in force, in seconds;

@@ -149,8 +149,8 @@ fn take_back(socket: i32) -> Atom {
     atoms::ok()
 }
 
-/// `ended_attribution(Name) -> none | Binary`: who has filled the link of the session with this name, whose port has
-/// ended; once. Empty: that was not counted. `none`: the port has not ended yet.
+/// `ended_attribution(Name) -> none | Binary`: the counts of senders and targets that an ended port has kept of the
+/// session with this name; once. Empty: they were not counted. `none`: the port has not ended yet.
 #[rustler::nif]
 fn ended_attribution<'a>(env: Env<'a>, name: Binary<'a>) -> Term<'a> {
     match ended::take(&name) {

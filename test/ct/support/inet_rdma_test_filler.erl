@@ -79,7 +79,7 @@ named(Peer, Names, Rounds, Bytes) ->
         finished()
     end).
 
-%% About so many messages of one size to `sink', of so many processes: the share of the process of rank R
+%% Processes send about this number of messages of one size to `sink': the share of the one of rank R
 %% is in proportion to R^-1.2. Returns the processes and their messages when all have sent; they live on.
 -spec skewed(node(), Senders :: pos_integer(), Messages :: pos_integer()) ->
     {[pid()], [non_neg_integer()]}.

@@ -179,7 +179,7 @@ unsafe extern "C" fn post_send(qp: *mut ibv_qp, request: *mut ibv_send_wr, refus
     }
 }
 
-/// Whether this is the time for what comes each so many times.
+/// Counts a call. True at each call whose number is a multiple of `each`.
 fn is_turn(count: &AtomicU64, each: Option<u64>) -> bool {
     each.is_some_and(|each| count.fetch_add(1, Ordering::Relaxed) % each == each - 1)
 }

@@ -64,6 +64,9 @@ pub unsafe extern "C" fn write(fd: c_int, from: *const c_void, bytes: usize) -> 
     }
 }
 
+/// # Safety
+///
+/// As `write(2)`.
 unsafe fn plain(fd: c_int, from: *const c_void, bytes: usize) -> isize {
     // SAFETY: the caller's contract.
     unsafe { libc::syscall(libc::SYS_write, fd, from, bytes) as isize }
@@ -76,6 +79,9 @@ fn is_connection_manager(fd: c_int) -> bool {
     std::fs::read_link(format!("/proc/self/fd/{fd}")).is_ok_and(|path| path.ends_with("rdma_cm"))
 }
 
+/// # Safety
+///
+/// `from` is the command, and there is room for its answer where it says.
 unsafe fn next_event(fd: c_int, from: *const c_void, command: &Command) -> isize {
     let Some(profile) = any_profile() else { return -1 };
     let bytes = 16;
@@ -122,6 +128,10 @@ unsafe fn next_event(fd: c_int, from: *const c_void, command: &Command) -> isize
 }
 
 /// The process waits until it has acknowledged as many events as the answer says.
+///
+/// # Safety
+///
+/// As [`next_event`].
 unsafe fn destroy(fd: c_int, from: *const c_void, command: &Command) -> isize {
     // SAFETY: the caller's contract: the number of the id follows the header.
     let id = unsafe { from.cast::<u32>().add(4).read() };

@@ -60,7 +60,7 @@ pub(crate) fn come(profile: &Profile, step: Step) {
     }
 }
 
-/// A request is posted, of so many bytes.
+/// The process posts a request of this number of bytes.
 pub(crate) fn come_to_request(profile: &Profile, bytes: u64) {
     static REQUESTS: AtomicU64 = AtomicU64::new(0);
     if profile.fatal.is_none() {

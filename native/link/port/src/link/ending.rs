@@ -30,7 +30,7 @@ impl Link {
         self.schedule(port);
     }
 
-    /// Leaves who has filled the link to its guard; once.
+    /// Keeps the counts of senders and targets for the link's guard; once.
     fn keep_attribution(&mut self) {
         if self.guard.take().is_some() {
             ended::keep(self.secret.name(), self.attribution().unwrap_or_default());
