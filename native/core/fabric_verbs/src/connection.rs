@@ -192,12 +192,11 @@ impl Connection {
         self.transport == Transport::InfiniBand
     }
 
-    /// How the peer's device is asked for an answer.
-    pub(crate) fn question(&self) -> Question {
+    /// How the peer's device is asked for an answer. None: not at all, as the device has failed reads.
+    pub(crate) fn question(&self) -> Option<Question> {
         match self.transport {
-            Transport::InfiniBand => Question::Write,
-            Transport::Iwarp if self.traits.reads => Question::Read,
-            Transport::Iwarp => Question::None,
+            Transport::InfiniBand => Some(Question::Write),
+            Transport::Iwarp => self.traits.reads.then_some(Question::Read),
         }
     }
 

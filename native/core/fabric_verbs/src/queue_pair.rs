@@ -18,7 +18,7 @@ use crate::connection::Connection;
 use crate::devices;
 use crate::exposer::VerbsExposer;
 use crate::gather::{self, Inline};
-use crate::sending::{Question, SendQueue};
+use crate::sending::SendQueue;
 use crate::teardown;
 
 /// See the module's description. Its resources are destroyed when all that was posted is sent.
@@ -209,12 +209,12 @@ impl QueuePair for VerbsQueuePair {
     }
 
     fn ask(&self) -> Answer {
-        let question = self.connection.question();
-        if question == Question::None || self.connection.is_closed() {
-            return Answer::NotAsked;
+        match self.connection.question() {
+            Some(question) if !self.connection.is_closed() => self
+                .connection
+                .with_sending(|sending, outlet| sending.ask(outlet, question, self.peer.ring)),
+            _ => Answer::NotAsked,
         }
-        self.connection
-            .with_sending(|sending, outlet| sending.ask(outlet, question, self.peer.ring))
     }
 
     fn disconnect(&self) {

@@ -70,15 +70,13 @@ pub(crate) enum Question {
     /// A read of no bytes. Over iWARP a write is complete when this side's device has taken it, which tells nothing of
     /// the peer.
     Read,
-    /// Not at all: the device has failed reads.
-    None,
 }
 
 impl Question {
     /// What fails if it fails.
     pub(crate) fn tries(self) -> Tried {
         match self {
-            Question::Write | Question::None => Tried::Writes,
+            Question::Write => Tried::Writes,
             Question::Read => Tried::Reads,
         }
     }

@@ -26,6 +26,7 @@ use crate::connection::Connection;
 use crate::connection_end::End;
 use crate::devices;
 use crate::gather::INLINE_BYTES;
+use crate::sending::Question;
 use crate::trial_report::{Arrival, Faults, Piece, Report, faults, tried};
 use crate::windows::WindowArea;
 
@@ -206,7 +207,8 @@ impl Trial {
 
     fn post(&mut self, connection: &Connection, step: Step) -> Result<(), FabricError> {
         let cell = self.window.as_ref().and_then(|window| window.area.cells().first());
-        let question = connection.question();
+        // A write shows, too, that all before it is complete.
+        let question = connection.question().unwrap_or(Question::Write);
         let (tries, whose) = match &step {
             Step::Open | Step::Close => (Tried::Windows, Whose::Own),
             Step::Piece(Piece::Window, ..) => (Tried::Windows, Whose::Peers),

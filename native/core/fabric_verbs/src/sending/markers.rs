@@ -52,7 +52,7 @@ impl SendQueue {
         self.done_when_asked = done;
         let has_answered = match question {
             Question::Read if self.is_asked => self.is_answered,
-            Question::Read | Question::Write | Question::None => has_moved,
+            Question::Read | Question::Write => has_moved,
         };
         if self.is_answered {
             let posted = self.post_nothing(outlet, question, target);
@@ -75,7 +75,7 @@ impl Question {
             immediate: None,
         };
         let result = match self {
-            Question::Write | Question::None => outlet.qp.post_send(number, write, Source::Region(&[]), true),
+            Question::Write => outlet.qp.post_send(number, write, Source::Region(&[]), true),
             Question::Read => {
                 let nowhere = [outlet.slots.sge(outlet.slots_offset, 0)];
                 let read = Operation::Read { key, address };
