@@ -64,7 +64,9 @@ impl Attempt {
     fn try_out(&self, connection: &Connection, peer: Hello) -> Result<(), FabricError> {
         let mut trial = Trial::begin(connection, peer, Role::Connecting);
         while !trial.step(connection)? {
-            left_until(self.deadline)?;
+            if left_until(self.deadline).is_err() {
+                return Err(trial.explain_timeout(connection));
+            }
             let fds = [connection.channel.as_fd()];
             waiting::until_readable(&fds, Some(self.deadline), "waiting for the self-test of a connection")?;
         }

@@ -48,15 +48,38 @@ pub(crate) fn switch_off(device: &str, tried: Tried) {
     KNOWN.lock().switch_off(device.to_owned(), tried);
 }
 
+/// A read of the self-test was under way on the device of this name when the connection ended: the next connection does
+/// without. True: that came to pass [`DOUBTS`] times without a read that was answered, and the device has failed reads.
+pub(crate) fn doubt_reads(device: &str) -> bool {
+    KNOWN.lock().doubt_reads(device)
+}
+
+/// A self-test on the device of this name has passed. `has_read`: a read was answered in it.
+pub(crate) fn passed(device: &str, has_read: bool) {
+    KNOWN.lock().passed(device, has_read);
+}
+
 /// What connections on the device of this name do without, though devices of its kind have it: it has failed a
 /// self-test, or its driver is known not to do it.
 pub(crate) fn without(device: &str) -> Vec<Tried> {
     KNOWN.lock().without(device)
 }
 
+/// A peer may be gone once at that moment.
+const DOUBTS: u32 = 2;
+
+/// Whether a device fails reads, after connections that ended while one was under way.
+#[derive(Debug, Default)]
+struct Doubt {
+    times: u32,
+    /// The next connection does without.
+    goes_without: bool,
+}
+
 struct Known {
     traits: BTreeMap<String, Traits>,
     failed: BTreeMap<String, Vec<Tried>>,
+    doubts: BTreeMap<String, Doubt>,
 }
 
 impl Known {
@@ -64,6 +87,22 @@ impl Known {
         Known {
             traits: BTreeMap::new(),
             failed: BTreeMap::new(),
+            doubts: BTreeMap::new(),
+        }
+    }
+
+    fn doubt_reads(&mut self, name: &str) -> bool {
+        let doubt = self.doubts.entry(name.to_owned()).or_default();
+        doubt.times += 1;
+        doubt.goes_without = true;
+        doubt.times >= DOUBTS
+    }
+
+    fn passed(&mut self, name: &str, has_read: bool) {
+        if has_read {
+            self.doubts.remove(name);
+        } else if let Some(doubt) = self.doubts.get_mut(name) {
+            doubt.goes_without = false;
         }
     }
 
@@ -92,12 +131,13 @@ impl Known {
         driver: impl FnOnce() -> Option<String>,
     ) -> Traits {
         let failed = self.failed.get(&name).cloned().unwrap_or_default();
+        let doubts_reads = self.doubts.get(&name).is_some_and(|doubt| doubt.goes_without);
         let claimed = self.claimed(name, says_windows, try_window, driver);
         Traits {
             has_windows: claimed.has_windows && !failed.contains(&Tried::Windows),
             sends_inline: claimed.sends_inline && !failed.contains(&Tried::Inline),
             gathers: claimed.gathers && !failed.contains(&Tried::Gather),
-            reads: claimed.reads && !failed.contains(&Tried::Reads),
+            reads: claimed.reads && !failed.contains(&Tried::Reads) && !doubts_reads,
             ..claimed
         }
     }
@@ -207,6 +247,24 @@ mod tests {
             [Tried::Inline, Tried::Gather, Tried::Windows, Tried::Reads]
         );
         assert_eq!(known.without("b"), []);
+    }
+
+    #[test]
+    fn reads_in_doubt_are_left_out_once_and_fail_at_the_next_doubt() {
+        let mut known = known();
+        let reads = |known: &mut Known| {
+            let try_window = || Ok(());
+            known.traits("a".to_owned(), true, try_window, no_driver).reads
+        };
+        assert!(!known.doubt_reads("a"));
+        assert!(!reads(&mut known) && !reads(&mut known), "until a self-test passes");
+        known.passed("a", false);
+        assert!(reads(&mut known));
+        assert!(known.doubt_reads("a"));
+        known.passed("a", true);
+        assert!(reads(&mut known) && !known.doubt_reads("a"), "an answer ends the doubt");
+        known.passed("b", false);
+        assert_eq!(known.without("a"), []);
     }
 
     #[test]

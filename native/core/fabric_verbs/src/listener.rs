@@ -226,11 +226,15 @@ impl VerbsListener {
         let silent = self.answered.iter().filter(|(_, answered)| answered.until <= now);
         let silent: Vec<usize> = silent.map(|(token, _)| *token).collect();
         for token in silent {
-            if let Some(answered) = self.answered.remove(&token) {
+            if let Some(mut answered) = self.answered.remove(&token) {
                 self.unobserve(&answered);
+                let error = match &mut answered.stage {
+                    Stage::Confirmation => FabricError::TimedOut,
+                    Stage::Trial(trial) => trial.explain_timeout(&answered.connection),
+                };
                 teardown::abandon(answered.connection);
+                self.ready.push_back(Err(error));
             }
-            self.ready.push_back(Err(FabricError::TimedOut));
         }
     }
 }

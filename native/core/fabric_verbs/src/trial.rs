@@ -132,7 +132,9 @@ impl Trial {
             } else {
                 // An event that nobody awaits here would wake the user.
                 let awaits_sends = !self.to_send.is_empty() || self.turn == Turn::Over;
-                connection.arm_queues(awaits_sends, self.turn != Turn::Over)?;
+                // The receives show the end of the connection where the device has dropped the read.
+                let awaits_receives = self.turn != Turn::Over || is_read_under_way(connection);
+                connection.arm_queues(awaits_sends, awaits_receives)?;
                 is_armed = true;
             }
         }
@@ -364,7 +366,7 @@ impl Trial {
         }
     }
 
-    /// All is said, and the window is closed.
+    /// All is said, the window is closed, and the read is complete.
     fn is_over(&self, connection: &Connection) -> bool {
         // Takes the completion that shows the window closed.
         connection.with_sending(|sending, outlet| sending.catch_up(outlet));
@@ -374,7 +376,7 @@ impl Trial {
         };
         self.turn == Turn::Over
             && self.to_send.is_empty()
-            && (!self.has_no_fault() || self.window.as_ref().is_none_or(is_closed))
+            && (!self.has_no_fault() || (self.window.as_ref().is_none_or(is_closed) && !is_read_under_way(connection)))
     }
 
     fn finish(&mut self, connection: &Connection) -> Result<(), FabricError> {
@@ -383,6 +385,10 @@ impl Trial {
         }
         if let Some(window) = self.window.take() {
             connection.areas.remove(&window.area);
+        }
+        let question = connection.question();
+        if let Some(device) = connection.id().device().filter(|_| question != Some(Question::Write)) {
+            devices::passed(&device.name(), question.is_some());
         }
         connection.with_sending(|sending, _| sending.counts = inet_rdma_fabric::Counts::default());
         connection.drain_events();
@@ -427,9 +433,28 @@ impl Trial {
             Some((_, tried, Whose::Peers)) => self.peers.add(*tried),
             // The peer's write into the window was refused here.
             None if refused.is_none() && self.is_window_named && is_fault_of_device => self.own.add(Tried::Windows),
+            None if refused.is_none() && (is_fault_of_device || error == FabricError::PeerGone) => {
+                if self.awaits_read_alone(connection) || (is_read_under_way(connection) && doubt_reads(connection)) {
+                    self.own.add(Tried::Reads);
+                }
+            }
             None => return error,
         }
         self.verdict(connection).unwrap_or(error)
+    }
+
+    /// The time is over.
+    pub(crate) fn explain_timeout(&mut self, connection: &Connection) -> FabricError {
+        if self.awaits_read_alone(connection) {
+            self.own.add(Tried::Reads);
+        }
+        self.verdict(connection).unwrap_or(FabricError::TimedOut)
+    }
+
+    /// Whether nothing but the completion of the read is missing. What the peer sent after it got the read has come, so
+    /// the answer should have.
+    fn awaits_read_alone(&self, connection: &Connection) -> bool {
+        self.turn == Turn::Over && self.to_send.is_empty() && is_read_under_way(connection)
     }
 
     /// A request could not be posted.
@@ -446,6 +471,18 @@ impl Trial {
         self.own.add(tried);
         self.verdict(connection).unwrap_or(error)
     }
+}
+
+/// Whether the read of the self-test was posted and is not complete.
+fn is_read_under_way(connection: &Connection) -> bool {
+    connection.question() == Some(Question::Read) && !connection.with_sending(|sending, _| sending.is_answered())
+}
+
+/// The connection ended while the read was under way: the peer has gone, or its device has answered the read by a
+/// Terminate, which looks the same here. True: the device has failed reads.
+fn doubt_reads(connection: &Connection) -> bool {
+    let device = connection.id().device();
+    device.is_some_and(|device| devices::doubt_reads(&device.name()))
 }
 
 fn make_window(connection: &Connection) -> Result<Window, FabricError> {

@@ -62,6 +62,10 @@ enum Lie {
     SendsRefused,
     /// Reads are refused.
     ReadsRefused,
+    /// Reads are taken, and never complete.
+    ReadsDropped,
+    /// Reads ask the peer for what it has not allowed, so its device ends the connection.
+    ReadsForbidden,
 }
 
 fn lie() -> Option<Lie> {
@@ -81,6 +85,8 @@ fn lie() -> Option<Lie> {
             "writes_changed" => Lie::WritesChanged,
             "sends_refused" => Lie::SendsRefused,
             "reads_refused" => Lie::ReadsRefused,
+            "reads_dropped" => Lie::ReadsDropped,
+            "reads_forbidden" => Lie::ReadsForbidden,
             other => panic!("LYING_DEVICE={other}: no such lie"),
         };
         Some(lie)
@@ -165,6 +171,9 @@ unsafe extern "C" fn post_send(qp: *mut ibv_qp, request: *mut ibv_send_wr, refus
         }
         changed.sg_list = places.as_mut_ptr();
         let bytes = places[..count].iter().map(|place| u64::from(place.length)).sum();
+        if lie() == Some(Lie::ReadsDropped) && changed.opcode == ibv_wr_opcode::IBV_WR_RDMA_READ {
+            return 0;
+        }
         match falsify(&mut changed, &mut places).and_then(|()| limit(profile, &mut changed, bytes)) {
             Ok(()) => device(qp, &raw mut changed, refused),
             Err(errno) => {
@@ -318,6 +327,11 @@ fn falsify(request: &mut ibv_send_wr, places: &mut [ibv_sge; 2]) -> Result<(), c
         }
         Some(Lie::WindowsRefused) if request.opcode == ibv_wr_opcode::IBV_WR_BIND_MW => return Err(libc::EOPNOTSUPP),
         Some(Lie::ReadsRefused) if request.opcode == ibv_wr_opcode::IBV_WR_RDMA_READ => return Err(libc::EOPNOTSUPP),
+        Some(Lie::ReadsForbidden) if request.opcode == ibv_wr_opcode::IBV_WR_RDMA_READ => {
+            places[0].length = 1;
+            // SAFETY: with this opcode the union has these fields.
+            unsafe { request.wr.rdma.rkey ^= 0xff };
+        }
         Some(Lie::WindowsUnbound) if request.opcode == ibv_wr_opcode::IBV_WR_BIND_MW => do_nothing(request),
         Some(Lie::WindowsStay) if request.opcode == ibv_wr_opcode::IBV_WR_LOCAL_INV => do_nothing(request),
         Some(Lie::WritesChanged) if is_write && !is_inline => {

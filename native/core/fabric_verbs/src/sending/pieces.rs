@@ -74,7 +74,7 @@ impl SendQueue {
         self.post(outlet, posted, Operation::Send, Source::Region(&sge))
     }
 
-    /// Posts a question, as [`Self::ask`] does.
+    /// Posts a question, as [`Self::ask`] does; [`Self::is_answered`] tells whether it is complete.
     pub(crate) fn post_question(
         &mut self,
         outlet: &Outlet<'_>,
@@ -83,6 +83,13 @@ impl SendQueue {
     ) -> Result<(), FabricError> {
         let number = self.ledger.post_signalled(false);
         self.counts.sends_posted += 1;
-        question.post(outlet, number, target)
+        question.post(outlet, number, target)?;
+        (self.asked, self.is_answered) = (number, false);
+        Ok(())
+    }
+
+    /// Whether the last question is complete. True without one.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.is_answered
     }
 }
