@@ -72,7 +72,10 @@ pub fn each_side_has_the_ack_timeout_that_it_asks_for(fabric: &dyn Fabric) {
 /// The peer neither polls nor posts. Skips fabrics without a device that answers by itself.
 pub fn a_peer_that_does_nothing_answers(fabric: &dyn Fabric) {
     let (client, server) = pair(fabric);
-    let is_asked = matches!(client.capabilities().transport, Transport::InfiniBand | Transport::Iwarp);
+    let is_asked = matches!(
+        client.capabilities().transport,
+        Transport::InfiniBand | Transport::Iwarp
+    );
     let first = if is_asked { Answer::Arrived } else { Answer::NotAsked };
     assert_eq!(client.ask(), first, "nothing was asked before");
     for _ in 0..5 {
