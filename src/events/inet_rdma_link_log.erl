@@ -109,7 +109,6 @@ say(Kind, {Fabric, Why}, Words, Format, Arguments, Measurements, #{node := Node}
 ended(Exit, Ending, Fabric, #{node := Node, since := Since}) ->
     {Reason, Why, IsUsual} = ending(Exit, Ending),
     Event = inet_rdma_link_event:new(down, Node, Fabric, Why, Reason),
-    Before = inet_rdma_recorder:before(Node),
     Measurements = #{count => 1, duration => erlang:monotonic_time() - Since},
     case IsUsual of
         true ->
@@ -119,7 +118,7 @@ ended(Exit, Ending, Fabric, #{node := Node, since := Since}) ->
                 Event,
                 warning,
                 "inet_rdma: the link to ~ts ended: ~ts~ts",
-                [Node, Why, Before],
+                [Node, Why, inet_rdma_recorder:before(Node)],
                 Measurements
             )
     end.
