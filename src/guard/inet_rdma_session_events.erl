@@ -13,6 +13,7 @@
     return_due/1,
     queue_over_bound/1,
     lasts/1,
+    learns/1,
     tick_time/2,
     witness/2,
     ended/1
@@ -22,9 +23,11 @@
 
 %% The largest message of a settlement that starts the acceptor's mover.
 -define(FIRST_MESSAGE_BYTES_MAX, 4096).
-%% Least time from nodeup until the link has lasted; one and a half of it at most, as many links may
-%% begin at once. A tool that asks a node something and ends has ended by then.
+%% Least time from nodeup until the link has lasted; half of it more at most. A tool that asks a node
+%% something and ends has ended by then.
 -define(LASTS_MS, 1000).
+%% From then until an acceptor asks the peer's EPMD, likewise.
+-define(LEARNS_MS, 500).
 %% Until the node is asked for descriptors again, if it had too few for what a link that lasts
 %% opens.
 -define(NO_DESCRIPTORS_MS, 60000).
@@ -52,38 +55,49 @@ note_known(_Guarded) ->
 %% unless that was open.
 await_lasting(Guarded) ->
     case must_learn(Guarded) orelse not inet_rdma_peer_node:has_witness() of
-        true -> await_lasting_for(?LASTS_MS);
+        true -> send_to_self_after(?LASTS_MS, lasts);
         false -> ok
     end.
 
-await_lasting_for(LeastMs) ->
-    AfterMs = LeastMs + erlang:phash2(erlang:unique_integer(), LeastMs div 2),
-    _ = erlang:send_after(AfterMs, self(), lasts),
+%% Half of the time more at most. Many links may begin at once: their timers end at the same moments, so
+%% that the node wakes once for all of them.
+send_to_self_after(LeastMs, Message) ->
+    StepMs = LeastMs div 2,
+    At = erlang:monotonic_time(millisecond) + LeastMs,
+    SinceStepMs = (At rem StepMs + StepMs) rem StepMs,
+    _ = erlang:send_after(At + StepMs - SinceStepMs, self(), Message, [{abs, true}]),
     ok.
 
 %% The link has lasted for a while: the modules that a loss needs will be loaded, and what shows the
-%% end of one of the nodes is opened and asked. If the VM has no process left, the name server stays
-%% unasked.
+%% end of this node is opened.
 -spec lasts(t()) -> t().
 lasts(#{loss := Loss} = Guarded) when Loss =/= none ->
     %% The attempts to connect may need the last descriptors.
-    ok = await_lasting_for(?LASTS_MS),
+    ok = send_to_self_after(?LASTS_MS, lasts),
     Guarded;
-lasts(#{session := Session, node := Node} = Guarded) ->
+lasts(#{session := Session} = Guarded) ->
     ok = inet_rdma_modules:load_later(),
-    case inet_rdma_candidates:has_descriptors() of
+    case inet_rdma_candidates:had_descriptors() of
         true ->
             ok = inet_rdma_peer_node:tell_witness(Session),
-            _ =
-                case must_learn(Guarded) andalso not sees_peer(Session) of
-                    true -> inet_rdma_bounded:start(inet_rdma_candidates, learn, [Session, Node]);
-                    false -> ok
-                end,
+            _ = must_learn(Guarded) andalso send_to_self_after(?LEARNS_MS, learns),
             Guarded;
         false ->
-            ok = await_lasting_for(?NO_DESCRIPTORS_MS),
+            ok = send_to_self_after(?NO_DESCRIPTORS_MS, lasts),
             Guarded
     end.
+
+%% The peer has had time to tell of its witness: if that does not show its end, the name server is asked
+%% which node it knows. If the VM has no process left, it stays unasked.
+-spec learns(t()) -> t().
+learns(#{loss := none, session := Session, node := Node} = Guarded) ->
+    _ =
+        sees_peer(Session) orelse
+            inet_rdma_bounded:start(inet_rdma_candidates, learn, [Session, Node]),
+    Guarded;
+learns(Guarded) ->
+    ok = send_to_self_after(?LEARNS_MS, learns),
+    Guarded.
 
 %% What this host shows of the peer's process says more than an EPMD, which is not asked then.
 sees_peer(Session) ->

@@ -138,6 +138,8 @@ event(info, {witness, Event}, State, Data) ->
     next(State, Data, inet_rdma_session_events:witness(Event, Data));
 event(info, lasts, State, Data) ->
     next(State, Data, inet_rdma_session_events:lasts(Data));
+event(info, learns, State, Data) ->
+    next(State, Data, inet_rdma_session_events:learns(Data));
 event(info, woke, State, Data) ->
     ok = inet_rdma_modules:load_all(),
     next(State, Data, inet_rdma_session_suspicion:woke(Data));
@@ -160,8 +162,8 @@ notice(Notice, false, Data) ->
     Data;
 notice({message, _} = Notice, true, Data) ->
     inet_rdma_session_events:handle_notice(Notice, Data);
-notice(changed, true, Data) ->
-    inet_rdma_session_events:handle_notice(changed, Data);
+notice(Notice, true, Data) when Notice =:= changed; Notice =:= earned ->
+    inet_rdma_session_events:handle_notice(Notice, Data);
 notice(Notice, true, Data) ->
     ok = inet_rdma_modules:load_all(),
     inet_rdma_session_events:handle_notice(Notice, Data).

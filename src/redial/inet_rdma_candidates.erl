@@ -13,7 +13,7 @@
 ]).
 -export([addresses/1]).
 -export([detour_ms/1, detour_pause_ms/2]).
--export([look_up/2, has_descriptors/0]).
+-export([look_up/2, has_descriptors/0, had_descriptors/0]).
 %% Spawned.
 -export([looked_up/2, learn/2]).
 -export_type([t/0, found/0]).
@@ -420,6 +420,10 @@ has_descriptors() ->
         end,
     has_descriptors(Needed).
 
+%% The same, of the last second.
+-spec had_descriptors() -> boolean().
+had_descriptors() -> inet_rdma_links:recent(descriptors, fun has_descriptors/0).
+
 %% Holds none of them for longer than it takes, as a handshake may need the last one.
 has_descriptors(0) ->
     true;
@@ -437,7 +441,7 @@ has_descriptors(Count) ->
 %% no longer knows the node later, the node has ended. In a process of its own.
 -spec learn(inet_rdma_session:t(), Node :: binary()) -> ok.
 learn(Session, Node) ->
-    case has_descriptors() of
+    case had_descriptors() of
         true -> known(found_now(Node, inet_rdma_session:driver(Session)), Session);
         false -> ok
     end.

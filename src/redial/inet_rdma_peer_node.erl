@@ -211,7 +211,8 @@ listens_at(Bound, Ends) ->
         false ->
             [Bound];
         true ->
-            first(Ends, [Ip || Ip <- inet_rdma_ip:of_host(), tuple_size(Ip) =:= tuple_size(Bound)])
+            OfHost = inet_rdma_links:recent(addresses, fun inet_rdma_ip:of_host/0),
+            first(Ends, [Ip || Ip <- OfHost, tuple_size(Ip) =:= tuple_size(Bound)])
     end.
 
 first(none, Ips) -> Ips;

@@ -5,7 +5,7 @@
 %% rows of links and sessions that have ended.
 -module(inet_rdma_links).
 
--export([new/0, insert/4, update/4, all/0, failed/3, failure/1, is_due/2, count/1, counts/0]).
+-export([new/0, insert/4, update/4, all/0, failed/3, failure/1, is_due/2, recent/2, count/1, counts/0]).
 -export([add/2]).
 -export([
     add_session/5,
@@ -36,6 +36,9 @@
 -define(PEERS, inet_rdma_peers).
 %% {target(), UntilMs, Reason}.
 -define(FAILURES, inet_rdma_failures).
+%% {Fact, Until, Value}: see recent/2.
+-define(RECENT, inet_rdma_recent).
+-define(RECENT_MS, 1000).
 %% {Counted, Number}.
 -define(COUNTED, inet_rdma_counted).
 %% {{Node, Instance}, UntilMs, Answer}: VMs whose end this node has seen (inet_rdma_witness).
@@ -101,7 +104,7 @@
 %% Makes the tables; the caller owns them.
 -spec new() -> ok.
 new() ->
-    Tables = [?LINKS, ?SESSIONS, ?STANDINGS, ?PEERS, ?FAILURES, ?COUNTED, ?DEATHS],
+    Tables = [?LINKS, ?SESSIONS, ?STANDINGS, ?PEERS, ?FAILURES, ?RECENT, ?COUNTED, ?DEATHS],
     _ = [ets:new(Table, [named_table, public]) || Table <- Tables],
     ok.
 
@@ -127,7 +130,7 @@ update(Supervisor, Node, Fabric, Why) ->
 ]) -> ok.
 add_session(Name, Port, Guard, Session, Options) ->
     ok = quietly(fun() -> ets:insert(?SESSIONS, {Name, Port, Guard, Session, Options}) end),
-    ok = inet_rdma_sleeper:tell(inet_rdma_wakeup, watch),
+    ok = inet_rdma_wakeup:watch(),
     kept(Port, {session, Name}).
 
 %% The keeper removes the row when this process or port ends.
@@ -302,6 +305,20 @@ failure(Target) ->
 %% True once in this time for the same subject: for what many events would repeat, as a log line.
 -spec is_due(Subject :: target(), PauseMs :: pos_integer()) -> boolean().
 is_due(Subject, PauseMs) -> failure(Subject) =:= none andalso failed(Subject, <<>>, PauseMs) =:= ok.
+
+%% What the system says, by this function, now or in the last second: many links that begin at once
+%% ask it once.
+-spec recent(Fact :: atom(), fun(() -> Value)) -> Value.
+recent(Fact, Function) ->
+    Now = erlang:monotonic_time(millisecond),
+    case quietly(fun() -> ets:lookup(?RECENT, Fact) end) of
+        [{_, Until, Value}] when Until > Now ->
+            Value;
+        _ ->
+            Value = Function(),
+            ok = quietly(fun() -> ets:insert(?RECENT, {Fact, Now + ?RECENT_MS, Value}) end),
+            Value
+    end.
 
 -spec count(counted()) -> ok.
 count(Counted) -> add(Counted, 1).

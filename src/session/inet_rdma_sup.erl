@@ -78,11 +78,12 @@ start_temporary(Supervisor, Arguments) ->
 -spec start_guard(inet_rdma_session_guard:arguments()) ->
     supervisor:startchild_ret() | timeout | no_supervisor.
 start_guard(Arguments) ->
-    case inet_rdma_bounded:call(supervisor, start_child, [?GUARDS, [Arguments]], ?START_MS) of
-        {ok, Started} -> Started;
-        {exit, system_limit = Reason} -> {error, Reason};
-        {exit, _} -> no_supervisor;
-        timeout -> timeout
+    try gen_server:call(?GUARDS, {start_child, [Arguments]}, ?START_MS) of
+        {error, {'EXIT', {system_limit = Reason, _}}} -> {error, Reason};
+        Started -> Started
+    catch
+        exit:{timeout, _} -> timeout;
+        exit:_ -> no_supervisor
     end.
 
 -spec init(Name :: atom()) -> {ok, {supervisor:sup_flags(), [supervisor:child_spec()]}}.
