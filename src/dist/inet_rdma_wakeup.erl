@@ -14,17 +14,15 @@
 
 -behaviour(inet_rdma_sleeper).
 
--export([start_link/0, watch/0, node_pause/2, machine_pause/2]).
+-export([start_link/0, node_pause/2, machine_pause/2]).
 %% Spawned.
 -export([init/0, read_machine/0]).
 -export([handle/2]).
 
 -include_lib("kernel/include/logger.hrl").
 
-%% Between two checks. A pause is noticed by the next one, which comes at once if it is late.
+%% Between two checks, more than that second. A pause is noticed by the next one, which comes at once if it is late.
 -define(CHECK_MS, 5000).
-%% Less than that.
--define(WATCHED_MS, 1000).
 %% boottime - monotonic is the time asleep. 500 ms allow for two separate reads.
 -define(PAUSED_MS, 500).
 %% A timer may be so late on a node that has much to do.
@@ -55,15 +53,6 @@
 -spec start_link() -> {ok, pid()} | {error, term()}.
 start_link() -> proc_lib:start_link(?MODULE, init, []).
 
-%% inet_rdma_links has another session. Many may begin at once: one message is enough, as the timer
-%% then runs for longer than it stands for the others.
--spec watch() -> ok.
-watch() ->
-    case inet_rdma_links:is_due({<<>>, 0, wakeup}, ?WATCHED_MS) of
-        true -> inet_rdma_sleeper:tell(?MODULE, watch);
-        false -> ok
-    end.
-
 -spec init() -> no_return().
 init() ->
     true = register(?MODULE, self()),
@@ -75,7 +64,7 @@ init() ->
     ok = proc_lib:init_ack({ok, self()}),
     inet_rdma_sleeper:run(?MODULE, #wakeup{}).
 
-%% watch: inet_rdma_links has a session. From watch/0.
+%% watch: inet_rdma_links has another session; of those that begin within a second it tells the first.
 -spec handle(term(), #wakeup{}) -> {ok, #wakeup{}}.
 handle(watch, #wakeup{readings = none}) ->
     {ok, check_later(#{clocks => clocks(), machine => unknown, reader => none})};

@@ -130,7 +130,9 @@ update(Supervisor, Node, Fabric, Why) ->
 ]) -> ok.
 add_session(Name, Port, Guard, Session, Options) ->
     ok = quietly(fun() -> ets:insert(?SESSIONS, {Name, Port, Guard, Session, Options}) end),
-    ok = inet_rdma_wakeup:watch(),
+    _ =
+        is_due({<<>>, 0, wakeup}, ?RECENT_MS) andalso
+            inet_rdma_sleeper:tell(inet_rdma_wakeup, watch),
     kept(Port, {session, Name}).
 
 %% The keeper removes the row when this process or port ends.
