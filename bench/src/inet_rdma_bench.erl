@@ -13,7 +13,7 @@
 
 -define(STOP_TIMEOUT_MS, 60000).
 %% More than a link needs to earn a queue pair.
--define(EARNING_CALLS, 100).
+-define(EARNING_CALLS, 300).
 
 %% Called by `erl -s inet_rdma_bench`. The environment has INET_RDMA_BENCH=port:token.
 -spec start() -> pid().
