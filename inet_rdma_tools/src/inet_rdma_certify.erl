@@ -13,13 +13,15 @@
 
 %% minutes: the most that all checks may take. length: quick plans for 3 minutes, even if minutes is
 %% more. paths: `shm', `tcp', `verbs' (all devices) or the name of a device; all: all paths of the
-%% host. least_speed: the check `speed' fails for a path with a lower ratio to inet_tcp. out: the
-%% directory of the report. peer: the other host, by ssh. listen: this port waits for the other
-%% host's `--join'. contract: the program of the contract suite.
+%% host. checks: of the checks of a path these alone. least_speed: the check `speed' fails for a
+%% path with a lower ratio to inet_tcp. out: the directory of the report. peer: the other host, by
+%% ssh. listen: this port waits for the other host's `--join'. contract: the program of the contract
+%% suite.
 -type options() :: #{
     minutes := number(),
     length := quick | full,
     path_seconds := pos_integer() | default,
+    checks := all | [atom()],
     least_speed := number() | default,
     paths := all | [string()],
     out := file:filename(),
@@ -170,7 +172,8 @@ plan(Paths, #{
             end
     }.
 
-of_path(#{id := Id} = Path, Plan, DeadlineMs, #{contract := Contract} = Options) ->
+of_path(#{id := Id} = Path, Plan, DeadlineMs, Options) ->
+    #{contract := Contract, checks := Checks} = Options,
     #{
         length := Length,
         slowness := Slowness,
@@ -179,15 +182,20 @@ of_path(#{id := Id} = Path, Plan, DeadlineMs, #{contract := Contract} = Options)
         speed_ms := SpeedMs
     } = Plan,
     OfPath = Plan#{large_bytes => large_bytes(Path, Length), sizes => sizes(Path, Length)},
-    Step = fun(Check, Fun, Ms) ->
-        step({Check, Id}, Fun, round(Slowness * (2 * Ms + 60000)), DeadlineMs, Options)
-    end,
     Skip = fun(Check, Why) ->
         reported(inet_rdma_certify_step:skipped({Check, Id}, {skipped, Why}), Options)
     end,
+    IsAskedFor = fun(Check) -> Checks =:= all orelse lists:member(Check, Checks) end,
+    Step = fun(Check, Fun, Ms) ->
+        case IsAskedFor(Check) of
+            true -> step({Check, Id}, Fun, round(Slowness * (2 * Ms + 60000)), DeadlineMs, Options);
+            false -> Skip(Check, "not asked for: --checks")
+        end
+    end,
+    HasSizes = IsAskedFor(sizes),
     OfLink =
         case Step(sizes, fun() -> inet_rdma_certify_link:sizes(Path, OfPath) end, 30000) of
-            #{status := pass} = Sizes ->
+            #{status := Status} = Sizes when Status =:= pass; not HasSizes ->
                 %% The short checks first: a slow path may use up the time of the others.
                 [
                     Sizes,
@@ -272,6 +280,7 @@ options(Args) ->
         path_seconds => default,
         least_speed => default,
         paths => all,
+        checks => all,
         out => default_out(),
         peer => none,
         %% A ControlMaster outlives its ssh and would keep ssh's output open, whose end certify
@@ -311,6 +320,16 @@ options(["--least-speed", Text | Args], Options) ->
     end;
 options(["--paths", Text | Args], Options) ->
     options(Args, Options#{paths := string:lexemes(Text, ",")});
+options(["--checks", Text | Args], Options) ->
+    Names = string:lexemes(Text, ","),
+    case [Name || Name <- Names, not lists:keymember(Name, 1, checks())] of
+        [] when Names =/= [] ->
+            Checks = [Check || {Name, Check} <- checks(), lists:member(Name, Names)],
+            options(Args, Options#{checks := Checks});
+        _ ->
+            Known = lists:join(", ", [Name || {Name, _} <- checks()]),
+            {error, ["--checks takes names of ", Known, ", and not ", Text]}
+    end;
 options(["--out", Directory | Args], Options) ->
     options(Args, Options#{out := Directory});
 options(["--contract", File | Args], Options) ->
@@ -328,6 +347,13 @@ options(["--listen", Text | Args], Options) ->
     end;
 options([Other | _], _Options) ->
     {error, ["unknown, or without its value: ", Other]}.
+
+%% Those of a path.
+checks() ->
+    [
+        {atom_to_list(Check), Check}
+     || Check <- [sizes, speed, survival, soak, profile, reference, contract]
+    ].
 
 number(Text) ->
     case string:to_float(Text) of
@@ -361,7 +387,7 @@ contract() ->
 -spec usage() -> string().
 usage() ->
     "usage: certify [--quick] [--minutes N] [--path-seconds N] [--paths NAME,...]\n"
-    "               [--least-speed RATIO] [--out DIR] [--contract FILE]\n"
+    "               [--checks NAME,...] [--least-speed RATIO] [--out DIR] [--contract FILE]\n"
     "               [--peer HOST [--ssh COMMAND] [--peer-erl PATH] | --listen PORT]\n"
     "       certify --join ADDRESS:PORT\n"
     "\n"
@@ -371,6 +397,9 @@ usage() ->
     "240\n"
     "  --paths NAME,...  shm, tcp, verbs (all devices) or names of devices; default: all that are "
     "here\n"
+    "  --checks NAME,... of the checks of each path these alone (a report, and no PASS): sizes, speed, "
+    "survival, soak,\n"
+    "                    profile, reference, contract\n"
     "  --least-speed R   a path that is less than R times as fast as inet_tcp fails; default 0.5, "
     "for software\n"
     "                    devices 0.05; 0 measures alone, for a host that runs other work\n"

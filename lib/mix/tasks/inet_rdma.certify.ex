@@ -37,7 +37,8 @@ defmodule Mix.Tasks.InetRdma.Certify do
       program, which archives and `make certify` have.
 
   Each check has a bound, and one that is cut off is a FAIL with what was seen until then. The whole is PASS only if
-  nothing has failed, and doctor, sizes, speed, survival and soak have each passed.
+  nothing has failed, and doctor, sizes, speed, survival and soak have each passed. `--checks sizes,profile` runs these
+  alone, for the report of a device: its verdict is FAIL, as it is no certificate.
   """
   use Mix.Task
 

@@ -303,15 +303,23 @@ wrong_options_are_refused(_Config) ->
     _ = [
         {error, _} = inet_rdma_certify:options(Args)
      || Args <- [
-            ["--soon"], ["--minutes"], ["--minutes", "0"], ["--minutes", "a"], ["--listen", "65536"]
+            ["--soon"],
+            ["--minutes"],
+            ["--minutes", "0"],
+            ["--minutes", "a"],
+            ["--listen", "65536"],
+            ["--checks", "sizes,faster"],
+            ["--checks", ""]
         ]
     ],
     ?assertMatch(
-        {ok, #{minutes := 3, paths := ["shm", "mlx5_0"]}},
+        {ok, #{minutes := 3, paths := ["shm", "mlx5_0"], checks := [sizes, profile]}},
         inet_rdma_certify:options([
             "--quick",
             "--paths",
-            "shm,mlx5_0"
+            "shm,mlx5_0",
+            "--checks",
+            "profile,sizes"
         ])
     ),
     ?assertEqual(2, inet_rdma_certify:main(["--paths", "no_such_device", "--quiet"])).
