@@ -155,7 +155,7 @@ test-connections:
 test-native: test-rust test-loom ## run the Rust tests
 test-loom:
 	@echo "loom: every interleaving of the shared-memory queue, and of the flight recorder's ring"
-	cd native && RUSTFLAGS="--cfg loom" cargo test --release -p inet_rdma_fabric_shm -p inet_rdma_flight --lib \
+	cd native && RUSTFLAGS="--cfg loom" cargo test --profile loom -p inet_rdma_fabric_shm -p inet_rdma_flight --lib \
 	  --target-dir $(loom_target) loom
 
 CT_LOGS := _build/ct
