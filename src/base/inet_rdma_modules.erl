@@ -19,6 +19,7 @@
 -module(inet_rdma_modules).
 
 -export([
+    own/0,
     load_start/0,
     new/0,
     load/0,
@@ -36,67 +37,70 @@
 
 -include_lib("kernel/include/logger.hrl").
 
-%% Modules that the start of the distribution calls (found with code:all_loaded/0 after a start).
--define(START, [
-    inet_rdma_acceptor,
-    inet_rdma_bounded,
-    inet_rdma_counts,
-    inet_rdma_detours,
-    inet_rdma_dist,
-    inet_rdma_dist_start,
-    inet_rdma_interface,
-    inet_rdma_keeper,
-    inet_rdma_library,
-    inet_rdma_links,
-    inet_rdma_modules,
-    inet_rdma_neighbours,
-    inet_rdma_nif,
-    inet_rdma_node_watch,
-    inet_rdma_options,
-    inet_rdma_recorder,
-    inet_rdma_sleeper,
-    inet_rdma_sup,
-    inet_rdma_tcp,
-    inet_rdma_transport,
-    inet_rdma_wakeup
-]).
-
-%% What an initiator calls further until it has a connection. The acceptor's node loads its modules
-%% from then on, beside the initiator's node.
--define(CONNECT, [
-    inet_rdma_clock,
-    inet_rdma_setup
-]).
-
-%% What a link calls further until it is up, on either side, while it is at rest, and when it ends in
-%% order. inet_rdma_crash keeps keys out of crash reports. Another module of this library is called only
-%% after load_all/0.
--define(LINK, [
-    inet_rdma_candidates,
-    inet_rdma_controller,
-    inet_rdma_crash,
-    inet_rdma_detour,
-    inet_rdma_detour_return,
-    inet_rdma_ip,
-    inet_rdma_link_event,
-    inet_rdma_link_log,
-    inet_rdma_nodeup,
-    inet_rdma_offer,
-    inet_rdma_own_offer,
-    inet_rdma_peer_node,
-    inet_rdma_port,
-    inet_rdma_resume,
-    inet_rdma_session,
-    inet_rdma_session_data,
-    inet_rdma_session_events,
-    inet_rdma_session_guard,
-    inet_rdma_session_idle,
-    inet_rdma_session_loss,
-    inet_rdma_session_mover,
-    inet_rdma_session_suspicion,
-    inet_rdma_settlement_message,
-    inet_rdma_settlement_policy,
-    inet_rdma_witness
+%% The modules of this library by the part that calls them first. The only list of them: a module that
+%% is not here is called only after load_all/0. What a node has loaded at each stage was compared, as
+%% neither folders nor calls by name say it; code_SUITE fails when the list lacks a module,
+%% scripts/layers when it has one that is not there, or one twice.
+-define(OWN, [
+    %% The start of the distribution.
+    {start, [
+        inet_rdma_acceptor,
+        inet_rdma_bounded,
+        inet_rdma_counts,
+        inet_rdma_detours,
+        inet_rdma_dist,
+        inet_rdma_dist_start,
+        inet_rdma_interface,
+        inet_rdma_keeper,
+        inet_rdma_library,
+        inet_rdma_links,
+        inet_rdma_modules,
+        inet_rdma_neighbours,
+        inet_rdma_nif,
+        inet_rdma_node_watch,
+        inet_rdma_options,
+        inet_rdma_recorder,
+        inet_rdma_sleeper,
+        inet_rdma_sup,
+        inet_rdma_tcp,
+        inet_rdma_transport,
+        inet_rdma_wakeup
+    ]},
+    %% An initiator, until it has a connection. The acceptor's node loads its modules from then
+    %% on, beside the initiator's node.
+    {connect, [
+        inet_rdma_clock,
+        inet_rdma_setup
+    ]},
+    %% A link, on either side, until it is up, while it is at rest, and when it ends in order.
+    %% inet_rdma_crash keeps keys out of crash reports.
+    {link, [
+        inet_rdma_candidates,
+        inet_rdma_controller,
+        inet_rdma_crash,
+        inet_rdma_detour,
+        inet_rdma_detour_return,
+        inet_rdma_ip,
+        inet_rdma_link_event,
+        inet_rdma_link_log,
+        inet_rdma_nodeup,
+        inet_rdma_offer,
+        inet_rdma_own_offer,
+        inet_rdma_peer_node,
+        inet_rdma_port,
+        inet_rdma_resume,
+        inet_rdma_session,
+        inet_rdma_session_data,
+        inet_rdma_session_events,
+        inet_rdma_session_guard,
+        inet_rdma_session_idle,
+        inet_rdma_session_loss,
+        inet_rdma_session_mover,
+        inet_rdma_session_suspicion,
+        inet_rdma_settlement_message,
+        inet_rdma_settlement_policy,
+        inet_rdma_witness
+    ]}
 ]).
 
 %% Modules of OTP that a link calls until it is up, and those that a loss, an attempt to resume or
@@ -148,8 +152,16 @@
 %% Loads what a start calls, before the carrier does anything else. An error is load/0's to report.
 -spec load_start() -> ok.
 load_start() ->
-    _ = load_missing(?START),
+    _ = load_missing(own(start)),
     ok.
+
+own(Part) ->
+    {Part, Modules} = lists:keyfind(Part, 1, own()),
+    Modules.
+
+%% For scripts/layers, too.
+-spec own() -> [{start | part(), [module()]}].
+own() -> ?OWN.
 
 load_missing(Modules) ->
     code:atomic_load([Module || Module <- Modules, not erlang:module_loaded(Module)]).
@@ -169,7 +181,7 @@ load() ->
             embedded -> persistent_term:put(?LOADED, all);
             interactive -> erlang:send_after(?PREPARE_MS, inet_rdma_keeper, prepare_modules)
         end,
-    case load_missing(?START) of
+    case load_missing(own(start)) of
         ok ->
             ok;
         {error, [{Module, Why} | _]} ->
@@ -217,9 +229,9 @@ read_part(Part) ->
 
 %% {Own, OfOtp}. all: each module of this library's directory that is not loaded.
 modules(connect, _Directory) ->
-    {?CONNECT, ?OTP_CONNECT};
+    {own(connect), ?OTP_CONNECT};
 modules(link, _Directory) ->
-    {?LINK, ?OTP_LINK};
+    {own(link), ?OTP_LINK};
 modules(accept, _Directory) ->
     {[], ?OTP_ACCEPT};
 modules(all, Directory) ->

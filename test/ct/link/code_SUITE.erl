@@ -57,7 +57,7 @@ all() ->
 init_per_testcase(_Case, Config) ->
     inet_rdma_test_node:only_rdma(Config).
 
-%% The lists of inet_rdma_modules are written by hand: a start loads no other module by a call.
+%% inet_rdma_modules:own/0 is written by hand: a start loads no other module by a call.
 start_loads_what_it_calls_at_once(_Config) ->
     Print =
         "io:format(\"loaded ~0p.~n\", "
