@@ -243,7 +243,7 @@ test-elixir: build ## run the ExUnit tests
 	  echo "failed: runs again, alone" && MIX_ENV=test mix test --failed && echo "passed when it ran again: ExUnit"; }
 
 # What has failed runs again, alone, as in `make test-elixir`.
-bench_tests := cd bench && $(PYTHON) -B -m pytest -q --durations=5 -o cache_dir=../_build/pytest
+bench_tests := cd $(CURDIR)/bench && $(PYTHON) -B -m pytest -q --durations=5 -o cache_dir=../_build/pytest
 test-bench: build rdma-perf scale-programs ## run the tests of the benchmark harness
 	$(bench_tests) tests || { test "$${INET_RDMA_TEST_AGAIN:-0}" -gt 0 && \
 	  echo "failed: runs again, alone" && $(bench_tests) --last-failed tests && \

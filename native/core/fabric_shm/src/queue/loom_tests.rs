@@ -1,6 +1,6 @@
 //! The queue under every interleaving and every outcome that the memory model allows (within loom's bounds).
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test --release -p inet_rdma_fabric_shm --lib loom`
+//! `make test-loom`
 
 use loom::sync::{Arc, Mutex};
 use loom::thread;
