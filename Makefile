@@ -26,10 +26,10 @@ PYTHON ?= /usr/bin/python3
 .NOTPARALLEL:
 .PHONY: help deps build dist rdma-cat rdma-perf erl-flags demo bench bench-native bench-stream \
         bench-fabric bench-faults scale-programs bench-scale bench-instructions bench-share test test-all test-others \
-        test-short-others test-rust test-models test-connections test-loom test-elixir-short \
-        test-machines test-compute test-project test-certify native-tests ct-modules otp-sources test-matrix \
-        test-native test-arm64 test-erlang other-sources test-upgrade test-elixir matrix test-rabbitmq test-otp \
-        certify test-vm test-bench soak check check-native check-beam check-scripts grown deny dialyzer docs site clean
+        test-short-others test-rust test-elixir-short \
+        test-machines test-compute test-project native-tests ct-modules otp-sources test-matrix test-native \
+        test-arm64 test-erlang test-upgrade test-elixir matrix test-rabbitmq test-otp certify test-vm \
+        test-bench soak check check-native check-beam check-scripts grown deny dialyzer docs site clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
@@ -112,48 +112,33 @@ $(addprefix test-short-,$(short_lanes)): test-short-%:
 test-short-others:
 	nice -n 10 $(MAKE) --no-print-directory --keep-going test-rust test-elixir-short
 
-# Several lanes at once, as nodes, machines and connections wait most of the time; only test-compute computes. Each lane
-# of Common Test has the suites whose names begin so, about a fourth of their time. The lanes before -- have a network;
-# what the others need of it is fetched before.
-lanes := test-machines test-compute test-connections test-project -- \
-         test-upgrade $(addprefix test-erlang-,a-d e-m n-rt-z s)
-fetched := other-sources $(if $(OTP_SUITES),otp-sources)
-test-all: deps build ct-modules native-tests $(fetched) ## run all tests: an hour on two cores
-	@scripts/lanes $(lanes) $(if $(MATRIX_SUITES)$(OTP_SUITES),test-others) $(if $(CERTIFY_ARGS),test-certify)
+# Several lanes at once, as nodes and machines wait most of the time; only the second lane computes. Each lane of Common
+# Test has the suites whose names begin so, about a fourth of their time. The first three lanes have a network; what the
+# others need of it is fetched before.
+lanes := test-machines test-compute test-project -- $(addprefix test-erlang-,a-d e-m n-rt-z s)
+test-all: deps build ct-modules native-tests $(if $(OTP_SUITES),otp-sources) ## run all tests: an hour on two cores
+	@scripts/lanes $(lanes) $(if $(MATRIX_SUITES)$(OTP_SUITES),test-others)
 
 # Suites to run on Debian 13's OTP, too; CI does.
 MATRIX_SUITES ?=
 # OTP's suites to run; by default CI does those of the distribution, and `make test-otp` all.
 OTP_SUITES ?=
-# Arguments of a certificate of this host that is made beside the tests; CI does. Its figures of speed say nothing then.
-CERTIFY_ARGS ?=
-test-certify:
-	$(MAKE) --no-print-directory certify ARGS="$(CERTIFY_ARGS)"
 test-others: $(if $(MATRIX_SUITES),test-matrix) $(if $(OTP_SUITES),test-otp)
 # The machines run some of the Rust tests, which are compiled before.
 test-machines: test-vm
-test-project: test-bench test-elixir
+test-project: test-bench test-elixir test-upgrade
 native-tests:
 	cd native && cargo test --workspace --exclude inet_rdma_nif --no-run
 # At a low priority: the nodes of the other lanes wait for each other, and some bounds are OTP's, as net_setuptime.
 test-compute:
-	nice -n 10 $(MAKE) --no-print-directory --keep-going test-models test-loom bench-instructions
+	nice -n 10 $(MAKE) --no-print-directory --keep-going test-native bench-instructions
 test-matrix:
 	$(MAKE) --no-print-directory matrix RELEASES=trixie TARGETS=test-erlang SUITE="$(MATRIX_SUITES)"
 
 # Not the NIF crate: it links only inside a VM, where the Erlang and Elixir tests meet it.
-rust_tests := cd native && cargo test --workspace --exclude inet_rdma_nif
 test-rust:
-	$(rust_tests)
-# The same in two parts, which run at once. The libraries' own tests have the explorations, and compute; those between
-# two ends of a connection wait for each other.
-test-models:
-	$(rust_tests) --no-fail-fast --lib
-test-connections:
-	$(rust_tests) --no-fail-fast --bins --test '*'
-	$(rust_tests) --doc
-test-native: test-rust test-loom ## run the Rust tests
-test-loom:
+	cd native && cargo test --workspace --exclude inet_rdma_nif --no-fail-fast
+test-native: test-rust ## run the Rust tests
 	@echo "loom: every interleaving of the shared-memory queue, and of the flight recorder's ring"
 	cd native && RUSTFLAGS="--cfg loom" cargo test --profile loom -p inet_rdma_fabric_shm -p inet_rdma_flight --lib \
 	  --target-dir $(loom_target) loom
@@ -185,8 +170,6 @@ ct-modules: $(ct_support)
 # The version that a cluster is upgraded from; nothing has been released yet. Links to nodes of earlier commits stay on
 # TCP, as their queue pairs have another protocol version. 77: this clone does not have it, as it has said.
 OTHER ?= 7de7a7ce
-other-sources:
-	scripts/other-version --fetch $(OTHER) || [ $$? -eq 77 ]
 test-upgrade: build ## run clusters of this version and another one, under cuts (OTHER=COMMIT)
 	status=0; version=$$(scripts/other-version $(OTHER)) || status=$$?; \
 	case $$status in 77) exit 0 ;; 0) ;; *) exit 1 ;; esac; \
