@@ -34,4 +34,4 @@ pub use outage::Outage;
 pub use paths::{CarryingPath, Counts, LinkState, Notice, Path, Paths, State};
 pub use silence::Silence;
 pub use stall::{Stall, StallChange};
-pub use traffic::{Traffic, TrafficMeter};
+pub use traffic::{EARNED_PACKETS, Traffic, TrafficMeter};

@@ -3,7 +3,7 @@
 /// Number of packets of both directions after which a link has earned a queue pair. Set-up, `global` and `pg` take
 /// fewer packets on a link without traffic of its users: 149 at most were counted where 13 nodes meet one after the
 /// other, 122 where 30 meet at once.
-const EARNED_PACKETS: u64 = 256;
+pub const EARNED_PACKETS: u64 = 256;
 /// Number of bytes after which a link has earned a queue pair.
 const EARNED_BYTES: u64 = 256 * 1024;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use inet_rdma_paths::{CarryingPath, Path, State};
+use inet_rdma_paths::{CarryingPath, EARNED_PACKETS, Path, State};
 
 use inet_rdma_session::Role;
 
@@ -271,7 +271,7 @@ fn a_link_that_has_returned_earns_its_next_queue_pair_by_later_traffic() {
         let notices = std::iter::from_fn(|| link.poll_notice());
         notices.filter(|(notice, _)| *notice == Notice::Earned).count()
     };
-    for _ in 0..63 {
+    for _ in 1..EARNED_PACKETS {
         let _waits = link.append_for_tcp(0, |_log| {});
     }
     assert_eq!(earned(link), 0);

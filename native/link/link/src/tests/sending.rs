@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use inet_rdma_paths::{Path, State};
+use inet_rdma_paths::{EARNED_PACKETS, Path, State};
 use inet_rdma_session::{Event, Role};
 
 use super::lone::{Lone, PLAIN, QUEUE};
@@ -513,15 +513,15 @@ fn an_answer_that_comes_with_another_message_keeps_the_round_trip() {
 fn a_link_earns_a_queue_pair_by_packets_of_both_sides_once() {
     let mut lone = Lone::new();
     lone.link.tick(lone.now);
-    (0..60).for_each(|_| lone.send());
+    (0..EARNED_PACKETS - 4).for_each(|_| lone.send());
     let _written = lone.work();
     lone.peer_sends(3);
     lone.read();
-    assert_eq!(lone.notices(), [], "63 packets, and a tick");
+    assert_eq!(lone.notices(), [], "a packet is missing, and there was a tick");
     lone.peer_sends(1);
     lone.read();
     assert_eq!(lone.notices(), [Notice::Earned]);
-    (0..200).for_each(|_| lone.send());
+    (0..2 * EARNED_PACKETS).for_each(|_| lone.send());
     assert_eq!(lone.notices(), []);
 }
 
@@ -536,7 +536,7 @@ fn a_link_earns_a_queue_pair_by_bytes_but_not_while_it_has_one() {
     assert_eq!(lone.notices(), [Notice::Earned]);
     let mut lone = Lone::new();
     lone.link.add_queue(QUEUE, true);
-    (0..100).for_each(|_| lone.send());
+    (0..2 * EARNED_PACKETS).for_each(|_| lone.send());
     assert_eq!(lone.notices(), []);
 }
 
