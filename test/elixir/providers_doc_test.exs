@@ -51,7 +51,7 @@ defmodule InetRdma.ProvidersDocTest do
     emulations = :inet_rdma_providers.emulations()
 
     rows =
-      for row <- documented(8) do
+      for row <- documented(9) do
         ["| " <> name, over | _cells] = String.split(row, " | ")
         {String.trim(name, "`"), over}
       end
