@@ -64,11 +64,14 @@ place(true, Role, Connection, Compresses, Node, Peer) ->
 %% Whether this side compresses what it sends; auto: only between hosts. none: neither side does, as
 %% there is no memory for what the peer would compress.
 offered_compression(HasLibrary, Compress, Connection) ->
-    case HasLibrary andalso inet_rdma_nif:can_decompress() of
+    case HasLibrary andalso has_decompression() of
         true when Compress =:= auto -> not inet_rdma_transport:is_local(Connection);
         true -> Compress;
         false -> none
     end.
+
+has_decompression() ->
+    inet_rdma_links:recent(decompression, fun inet_rdma_nif:can_decompress/0).
 
 %% The TCP port at which this node accepts another connection of the peer, which dials the address
 %% that it sees. 0: this node does not listen there, and makes each attempt to resume itself.

@@ -1,7 +1,6 @@
 //! A distribution link between its settlement and its port.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use inet_rdma_assembly::Framing;
 use inet_rdma_engine::connection::{Closed, Connection, Notifier, Settings};
@@ -61,19 +60,10 @@ impl Drop for LinkResource {
     }
 }
 
-/// For how long a check of memory stands for the links that begin after it: many may begin at once.
-const CHECK_STANDS: Duration = Duration::from_secs(10);
-
-/// `can_decompress() -> boolean()`: whether there is memory for what the peer of a link compresses, or was a moment
-/// ago.
+/// `can_decompress() -> boolean()`: whether there is memory for what the peer of a link compresses.
 #[rustler::nif(name = "can_decompress")]
 fn can_decompress_nif() -> bool {
-    static THERE_WAS: Mutex<Option<Instant>> = Mutex::new(None);
-    let mut there_was = THERE_WAS.lock();
-    if there_was.is_none_or(|checked| checked.elapsed() > CHECK_STANDS) {
-        *there_was = can_decompress().then(Instant::now);
-    }
-    there_was.is_some()
+    can_decompress()
 }
 
 /// `link(Attempt, Node, Config, Protection) -> {ok, Link, Id, Fabric, Why} | waiting | {error, Reason}`: the connection
